@@ -26,6 +26,8 @@ from qpidha.replicas.wire import Confirm, Follow, Held, decode, encode
 from qpidha.store.log import end_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from qpidha.broker.broker import Broker
     from qpidha.broker.queues.queue import Queue
     from qpidha.ha.cluster import Cluster
@@ -47,6 +49,7 @@ class Node(Protocol):
     streams: Any
     effects: Any
     now: int
+    stopping: bool
 
     @property
     def serving(self) -> bool:
@@ -72,6 +75,34 @@ class Node(Protocol):
         """Call `waiter.on_committed(item)` when `sequence` is committed."""
 
 
+class StreamChannels(Channels):
+    """Channels to and from brokers that may be no members of our cluster."""
+
+    def __init__(
+        self,
+        check: Callable[[], None],
+        opened: Callable[[Any], None],
+        on_message: Callable[[int, Any], None],
+    ) -> None:
+        super().__init__(opened, on_message, decode)
+        self._check = check
+        """Raises where nobody may have a stream."""
+
+    def attached(self, link: Any) -> None:
+        """One of the two links is there, unless it is refused."""
+        if link.connection.kind is not ConnectionKind.OUTGOING:
+            self._check()
+        super().attached(link)
+
+    def detached(self, link: Any) -> None:
+        """One of the links is gone, or was refused."""
+        connection = link.connection
+        if not connection.closed:
+            connection.error = connection.error or link.error
+            self.forget(connection.connection_id)
+            connection.close(None)
+
+
 class QueueReplication:
     """All of it, of one broker."""
 
@@ -86,7 +117,7 @@ class QueueReplication:
         """Whether the log says that this life has begun."""
         self.has_more = False
         """Whether another turn has something to do at once."""
-        self.channels = Channels(self._opened, self._received, decode)
+        self.channels = StreamChannels(self._check_streams, self._opened, self._received)
         self.sources = Sources(self, self._send, self._close, self._announce)
         self.replicas = Replicas(self, self._send, self._announce)
 
@@ -196,7 +227,7 @@ class QueueReplication:
     @property
     def runs_replicas(self) -> bool:
         """Whether this broker decides, and may replicate single queues."""
-        return self.is_allowed and self.node.serving
+        return self.is_allowed and self.node.serving and not self.node.stopping
 
     @property
     def redial(self) -> int:
@@ -250,14 +281,14 @@ class QueueReplication:
     def _opened(self, connection: Any) -> None:
         if connection.kind is ConnectionKind.OUTGOING:
             self.replicas.opened(connection.connection_id)
-        elif not self.is_allowed:
-            connection.close(
-                NotAllowed(
-                    "this broker lets nobody have replicas of its queues",
-                    reason="ha-queue-replication is no",
-                    hint="set ha-queue-replication=yes here and restart it",
-                    event_code=REPLICA_NOT_SERVED,
-                )
+
+    def _check_streams(self) -> None:
+        if not self.is_allowed:
+            raise NotAllowed(
+                "the source lets nobody have replicas of its queues",
+                reason="its ha-queue-replication is no",
+                hint="set ha-queue-replication=yes there and restart it",
+                event_code=REPLICA_NOT_SERVED,
             )
 
     def _received(self, connection_id: int, message: Message) -> None:
