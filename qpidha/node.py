@@ -31,6 +31,7 @@ from qpidha.broker.credit import DISK_FREE_LIMIT
 from qpidha.broker.federation import FED_TAG
 from qpidha.broker.node_patterns import NodePatterns
 from qpidha.broker.queues.limits import UNLIMITED
+from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.federation.links import Links
 from qpidha.ha.channels import (
     FEATURES_PROPERTY,
@@ -130,11 +131,12 @@ from qpidha.model.url import Url
 from qpidha.replicas.replication import QueueReplication
 from qpidha.store.checkpointer import Checkpointer
 from qpidha.store.disk import Disk
+from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
 from qpidha.store.memory import LOG_SHARE, LOW, Memory
 from qpidha.store.recovery import fold, ha_records, snapshot_messages, snapshot_objects
 from qpidha.store.reserve import Reserve
-from qpidha.store.write_ahead_log import WriteAheadLog
+from qpidha.store.write_ahead_log import Marks, WriteAheadLog
 
 VERSION = "0.1.0"
 NOT_RELOADED = "nothing was read again, all stays as it was"
@@ -204,6 +206,7 @@ class Node:
         self.sessions: dict[int, AdminSession] = {}
         self.links = LinkRegistry()
         self.wal: WriteAheadLog | None = None
+        marks = Marks()
         if disk is not None:
             self.wal = WriteAheadLog(
                 disk,
@@ -211,6 +214,7 @@ class Node:
                 segment_size=settings.journal_segment_size,
                 keep=settings.log_disk,
                 nonce=make_uuid(),
+                marks=marks,
             )
         log_memory = settings.log_memory
         if memory_limit:
@@ -241,6 +245,19 @@ class Node:
             self.effects += self.checkpointer.recover(
                 alone=not settings.ha_cluster, features=self.features
             )
+        self.local: LocalLog | None = None
+        self.local_pending = PendingAcknowledgements()
+        """Answers that wait for the local log."""
+        if disk is not None:
+            self.local = LocalLog(
+                self.broker,
+                disk,
+                system_id,
+                segment_size=settings.journal_segment_size,
+                marks=marks,
+                nonce=make_uuid(),
+            )
+            self.effects += self.local.recover(self.features)
         weighing = self.checkpointer.weighing if self.checkpointer is not None else None
         self.reserve: Reserve | None = None
         if weighing is not None and disk is not None:
@@ -314,6 +331,7 @@ class Node:
             self.broker.log_writer = self.event_log.log_writer
             self.measures.commits.begin(self.log.last)
             self.broker.promoted(now)
+            self._settle_local()
         else:
             self.broker.begin_with(self._policies)
         return self._end_turn()
@@ -370,6 +388,8 @@ class Node:
         if log.consumed:
             self.pending.release_consumed(log.consumed)
             log.consumed.clear()
+        if self.local is not None:
+            self.local.seal(log.end if log.has_pending else 0)
         if cluster is not None:
             self._end_cluster_turn(cluster)
         elif self.wal is not None:
@@ -377,6 +397,8 @@ class Node:
             log.committed = log.durable_to
             self.pending.release(log.committed)
         self.replication.stream()
+        if self.local is not None:
+            self._answer_local(self.local)
         self._note_arrivals()
         if broker.log_writer is not None:
             self.measures.commits.turn(log.last, self.pending.committed, self.now)
@@ -387,6 +409,8 @@ class Node:
         if self._ends_log and self.wal is not None:
             self._ends_log = False
             self.wal.end_in_order(log.last)
+            if self.local is not None:
+                self.local.wal.end_in_order(self.local.log.last)
         broker.use.unfinished = self.scratch.unfinished + self.scratch.put_off
         self.effects += self.memory.turn(self.now)
         self._tell_news()
@@ -407,6 +431,7 @@ class Node:
             or self.lines.goes_on(self.streams.rests)
             or self.streams.is_behind
             or (checkpointer is not None and checkpointer.is_busy)
+            or (self.local is not None and (self.local.pending or self.local.is_busy))
             or self.memory.is_busy
         )
         deadline = self.now if is_pressed else self.streams.first_deadline
@@ -422,6 +447,12 @@ class Node:
             if other and (not deadline or other < deadline):
                 deadline = other
         return deadline
+
+    def _answer_local(self, local: LocalLog) -> None:
+        """Release what the local log has, and the cluster's where a turn recorded in both."""
+        self.broker.local_committed = local.answer(self.pending.committed)
+        self.local_pending.release(self.broker.local_committed)
+        local.turn()
 
     def _note_arrivals(self) -> None:
         """Note when places in the log were given: a broker out of sync gets records that may be
@@ -651,6 +682,8 @@ class Node:
             self.cluster.tick(now)
         if self.checkpointer is not None:
             self.effects += self.checkpointer.tick(now)
+        if self.local is not None:
+            self.local.tick(now)
         self.memory.tick(now)
 
     def _handshake_failed(self, event: HandshakeFailed) -> None:
@@ -685,6 +718,8 @@ class Node:
 
     def _log_written(self, event: LogWritten) -> None:
         self.log.answer(event.mark)
+        if self.local is not None:
+            self.local.log.answer(event.mark)
         if event.sync_time:
             self.measures.syncs.add(event.sync_time)
 
@@ -860,7 +895,9 @@ class Node:
 
     def when_committed(self, sequence: int, waiter: Waiter, item: object) -> None:
         """Call `waiter.on_committed(item)` when `sequence` is committed."""
-        if sequence:
+        if sequence > LOCAL:
+            self.local_pending.add(sequence, waiter, item)
+        elif sequence:
             self.pending.add(sequence, waiter, item)
         else:
             waiter.on_committed(item)
@@ -1074,6 +1111,9 @@ class Node:
             self.replication.new_role()
             self.measures.promoted(self.now, is_handover=self.cluster.is_taking_over)
             self.broker.promoted(self.now)
+            self._settle_local()
+        elif state is BrokerStatus.READY:
+            self._settle_local()
         elif state is BrokerStatus.ACTIVE:
             self.measures.active(self.now)
         elif state is BrokerStatus.JOINING and self.broker.log_writer is not None:
@@ -1083,6 +1123,8 @@ class Node:
             self.broker.passive = True
             self.broker.abandon_walks()
             self.pending.clear(self.log.committed)
+            if self.local is not None:
+                self.local_pending.clear(self.local.abandon())
             self.requests.abandon()
             for connection in list(self.streams.by_id.values()):
                 # An administrator may go on looking, but what he holds of messages is void.
@@ -1093,6 +1135,11 @@ class Node:
                 ):
                     connection.close(elsewhere(self, connection))
                     self.wake(connection)
+
+    def _settle_local(self) -> None:
+        """This broker has all that the cluster has."""
+        if self.local is not None:
+            self.effects += self.local.settle()
 
     def freeze(self, frozen: bool) -> None:
         """Take nothing more from clients, or go on with what they sent meanwhile."""
@@ -1170,7 +1217,7 @@ class Node:
         report = standalone_report(
             self.settings, system_id=self.system_id, name=self.name, address=self.address
         )
-        pending = len(self.pending)
+        pending = len(self.pending) + len(self.local_pending)
         report |= {"held": pending, "pending_acknowledgements": pending}
         report["version"] = VERSION
         report["wall_ns"] = self.now + self.broker.ahead

@@ -25,6 +25,7 @@ from qpidha.broker.declaration import (
 )
 from qpidha.broker.exchange import (
     CONSISTENT_HASH,
+    EXCHANGE_TYPES,
     Exchange,
     application_properties,
     bindings_to,
@@ -48,6 +49,7 @@ from qpidha.broker.queues.delivery_limit import DEFAULT_LIMIT, DELIVERY_LIMIT, q
 from qpidha.broker.queues.expiry import Expiry, Search
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
 from qpidha.broker.queues.limits import UNLIMITED
+from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.broker.queues.move import Move
 from qpidha.broker.queues.purge import Purge
 from qpidha.broker.queues.recall import Recall
@@ -73,6 +75,7 @@ from qpidha.model.event_codes import (
     DEAD_LETTERS_WAIT,
     DEPTH_ALERT,
     EXISTS_OTHERWISE,
+    LOCAL_GONE,
     MESSAGE_DROPPED,
     NO_STORE,
     POLICY_REFUSED,
@@ -179,6 +182,8 @@ class Broker(State):
     """What our wall clock is ahead of `now`, in ns; kept by the owner, as are the next two."""
     former_ahead: int | None = None
     """What that of the primary that was followed last is, None if it is not known."""
+    local_committed = 0
+    """Up to where the local log was committed then."""
     has_store = True
     """Whether what is durable outlives a restart; kept by the owner."""
     _silent_until = 0
@@ -380,7 +385,7 @@ class Broker(State):
         fields: dict[str, object] = {"queue": name, "replicate": wanted.replicate}
         text = f"queue {name} created"
         self._announce(Announce("debug", "broker", text, fields, QueueCreated(name)))
-        return queue, sequence
+        return queue, sequence or queue.end
 
     def _check_durable(
         self, what: str, wanted: QueueDeclared | ExchangeDeclared | LinkDeclared | RouteDeclared
@@ -621,8 +626,12 @@ class Broker(State):
     def may_walk(self, committed: int) -> bool:
         """Whether there is something to be done in the next turn."""
         return bool(self._left_behind or self.to_follow) or any(
-            walk.sequence <= committed for walk in self.walks
+            self._is_committed(walk.sequence, committed) for walk in self.walks
         )
+
+    def _is_committed(self, place: int, committed: int) -> bool:
+        """Whether a place is committed, in the local log or in the other one."""
+        return place <= (committed if place < LOCAL else self.local_committed)
 
     def go_on_walking(self, committed: int) -> None:
         """Go on with queues that are being purged, moved from, searched for expired messages, or
@@ -632,7 +641,7 @@ class Broker(State):
         # Those that this turn does not come to are not looked at: there may be as many as queues.
         for walk in islice(self.walks, len(self.walks)):
             seen += 1
-            if walk.sequence <= committed and _goes_on(walk):
+            if self._is_committed(walk.sequence, committed) and _goes_on(walk):
                 left -= max(walk.step(left), 1)
                 if left <= 0:
                     break
@@ -958,14 +967,10 @@ class Broker(State):
         exchange = self.add_exchange(sequence or self._local_uid(), wanted)
         if owner is not None:
             self._temporary.setdefault(owner, []).append(exchange)
-        self._announce(
-            Announce(
-                "debug",
-                "broker",
-                f"exchange {name} created",
-                {"exchange": name, "replicate": wanted.replicate},
-            )
-        )
+        elif wanted.durable and not sequence and self.local_log is not None:
+            sequence = self.local_log.declared(exchange)
+        fields: dict[str, object] = {"exchange": name, "replicate": wanted.replicate}
+        self._announce(Announce("debug", "broker", f"exchange {name} created", fields))
         return exchange, sequence
 
     def _check_ends(self, wanted: ExchangeDeclared) -> None:
@@ -1067,10 +1072,16 @@ class Broker(State):
         if is_recorded and isinstance(destination, Exchange) and self._log_writer is not None:
             check_enabled("a binding of an exchange", QUEUE_KINDS, self.usable)
         exchange.bind(destination, key, given)
+        local = self.local_log
         if is_recorded:
+            if local is not None:
+                local.unbound(exchange, destination, key)
             return self._append(Bound(exchange.uid, destination.uid, key, given))
+        here = 0 if local is None else local.bound(exchange, destination, key, given)
         # A binding that others knew and shall not know any more is gone for them.
-        return self._append(Unbound(exchange.uid, destination.uid, key)) if was_recorded else 0
+        if was_recorded:
+            here = max(here, self._append(Unbound(exchange.uid, destination.uid, key)))
+        return here
 
     def unbind(self, exchange_name: str, queue_name: str, key: str = "") -> int:
         """Remove a binding, if it exists."""
@@ -1088,6 +1099,8 @@ class Broker(State):
         exchange.unbind(destination, key)
         recorded = self.records_binding(exchange, destination, binding.arguments)
         sequence = self._append(Unbound(exchange.uid, destination.uid, key)) if recorded else 0
+        if self.local_log is not None:
+            sequence = max(sequence, self.local_log.unbound(exchange, destination, key))
         return max(sequence, self._end_unused_exchange(exchange))
 
     # Messages.
@@ -1565,6 +1578,8 @@ class Broker(State):
         queue.is_used = True
         if queue.uid > 0:
             self._append(QueueUsed(queue.uid))
+        elif queue.local_writer is not None:
+            queue.local_writer.used(queue)
 
     @property
     def time(self) -> int:
@@ -1812,6 +1827,29 @@ class Broker(State):
         if deletion is not None:
             deletion.end()
 
+    def unplaced_queue(self, options: QueueDeclared) -> Queue:
+        """Return a queue of this broker only, which nobody can reach before it is placed."""
+        return self._make_queue(self._local_uid(), options, logged=False)
+
+    def unplaced_exchange(self, options: ExchangeDeclared) -> Exchange:
+        """Do so for an exchange."""
+        exchange: Exchange = EXCHANGE_TYPES[options.type](self._local_uid(), options)
+        return exchange
+
+    def displace(self, queue: Queue, uid: int) -> None:
+        """Let a queue with this uid take the name of another one; tell if messages go that no
+        other broker has.
+        """
+        count = len(queue.messages)
+        if queue.uid < LOCAL_UID < uid and count:
+            text = (
+                f"{count} messages of queue {queue.name} that only this broker had are gone: "
+                "a replicated queue has that name now"
+            )
+            fields: dict[str, object] = {"queue": queue.name, "messages": count}
+            self._announce(Announce("warning", "store", text, fields, event_code=LOCAL_GONE))
+        super().displace(queue, uid)
+
     # Below: what the above is made of.
 
     def _append(self, record: Record) -> int:
@@ -1900,7 +1938,10 @@ class Broker(State):
         self.detach_queue(queue)
         # One record says of all messages that are still here that they have left.
         sequence = self._append(QueueDeleted(queue.uid)) if queue.uid > 0 else queue.waits_for
+        here = queue.local_writer
         self.close_queue(queue)
+        if here is not None:
+            sequence = max(sequence, here.end)
         self._announce(
             Announce(
                 "debug",
@@ -1928,7 +1969,9 @@ class Broker(State):
                 )
             )
             if ended.uid > 0:
-                sequence = self._append(ExchangeDeleted(ended.uid))
+                sequence = max(sequence, self._append(ExchangeDeleted(ended.uid)))
+            elif self.local_log is not None:
+                sequence = max(sequence, self.local_log.end)
             for uid in sources:
                 source = self.by_uid.get(uid)
                 if isinstance(source, Exchange) and self._is_unused(source):
@@ -2017,8 +2060,7 @@ class Broker(State):
             sequence = self._insert_on_all(self._log_writer, recorded, payload, expires, due)
         for queue in taking:
             if queue.log_writer is None:
-                queue.insert_local(payload, queue.expiry_of(expires, due))
-                sequence = max(sequence, queue.waits_for)
+                sequence = max(sequence, queue.insert_local(payload, queue.expiry_of(expires, due)))
         for queue in taking if due else ():
             queue.delay(queue.ordering.last, due)
         come = [(queue, room, queue.ordering.last) for queue, room in rooms]

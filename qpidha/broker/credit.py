@@ -66,7 +66,7 @@ class Credit:
         have some as well, and consuming writes too.
         """
         spare = self.spare
-        if queue is not None and queue.log_writer is not None:
+        if queue is not None and queue.is_recorded:
             spare = max(min(spare, self.spare_disk() // 2), 0)
         return spare // max(len(self.senders), 1)
 
@@ -84,7 +84,7 @@ class Credit:
         that is worth asking again.
         """
         withheld = self.withheld
-        is_recorded = queue is not None and queue.log_writer is not None
+        is_recorded = queue is not None and queue.is_recorded
         if (
             MEMORY_LIMIT in withheld
             or (DISK_FREE_LIMIT in withheld and is_recorded)

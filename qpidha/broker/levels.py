@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from qpidha.broker.exchange import Destination
     from qpidha.broker.policy import Followed
     from qpidha.broker.queues.expiry import Search
-    from qpidha.broker.queues.log_writer import LogWriter
+    from qpidha.broker.queues.log_writer import LocalWriter, LogWriter
     from qpidha.broker.queues.queue import Queue
     from qpidha.broker.queues.walk import Walk
     from qpidha.broker.state import BrokerSettings
@@ -62,6 +62,7 @@ class Decider(Protocol):
     by_uid: dict[int, Queue | Exchange]
     followed: dict[Destination, Followed]
     records_durable_only: bool
+    local_log: LocalWriter | None
 
     @property
     def passive(self) -> bool:
@@ -239,6 +240,7 @@ class Levels:
 
         def finish() -> int:
             record = LevelChanged(queue.uid, ALL, logged=True, own_numbers=queue.own_numbers)
+            queue.leave_local_log()
             return self._labelled(queue, ALL, self._append(record))
 
         if queue.logged:
@@ -265,9 +267,15 @@ class Levels:
         sequence = self._append(LevelChanged(queue.uid, CONFIGURATION, logged=False))
         queue.end_recording(sequence)
         if wanted == NONE:
-            queue.waits_for = self._hide(queue)
-            return queue.waits_for
-        return self._labelled(queue, CONFIGURATION, sequence)
+            sequence = queue.waits_for = self._hide(queue)
+        else:
+            sequence = self._labelled(queue, CONFIGURATION, sequence)
+        local = self._broker.local_log
+        if local is not None:
+            local.came(queue)
+            if queue.local_writer is not None:
+                local.take(queue)
+        return sequence
 
     def _hide(self, queue: Queue) -> int:
         """Have others forget a queue."""
@@ -289,6 +297,8 @@ class Levels:
             sequence = self._append(QueueUsed(queue.uid))
         for exchange, key, arguments in self._bindings(queue):
             if broker.records_binding(exchange, queue, arguments):
+                if broker.local_log is not None:
+                    broker.local_log.unbound(exchange, queue, key)
                 sequence = self._append(Bound(exchange.uid, queue.uid, key, arguments))
         return self._labelled(queue, CONFIGURATION, sequence)
 

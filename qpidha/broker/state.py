@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from qpidha.broker.exchange import Destination
+    from qpidha.broker.queues.log_writer import LocalWriter
     from qpidha.broker.queues.spec import QueueSpec
     from qpidha.model.message import Message
     from qpidha.model.records import Cause, Record
@@ -167,6 +168,10 @@ class State:
 
     now = 0
     """The time of this turn, in ns; kept by the owner."""
+    local_log: LocalWriter | None = None
+    """Where this broker keeps what no other has; None for one without a disk, and while that is
+    read.
+    """
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
@@ -308,13 +313,24 @@ class State:
         self.policies.clear()
         self.federation.clear()
         for queue in list(self.queues.values()):
-            if not keep_local or queue.uid > 0:
+            if keep_local and queue.uid > 0 and queue.local_writer is not None:
+                self._set_aside(queue, queue.local_writer)
+            elif not keep_local or queue.uid > 0:
                 self.remove_queue(queue)
         self.totals.clear()
         for exchange in list(self.exchanges.values()):
             if exchange.uid > 0 or (exchange.uid < LOCAL_UID and not keep_local):
                 self.remove_exchange(exchange)
         self.to_follow |= dict.fromkeys(self.followed, 0)
+
+    def _set_aside(self, queue: Queue, local_writer: LocalWriter) -> None:
+        """Take a queue away that may come again, and keep the messages that only this broker
+        has.
+        """
+        self.detach_queue(queue)
+        del self.by_uid[queue.uid]
+        queue.retire()
+        local_writer.set_aside(queue)
 
     def objects(self) -> Iterator[tuple[int, Record]]:
         """Walk through records that, applied in turn, rebuild all replicated objects; messages are
@@ -407,23 +423,37 @@ class State:
         """Add a queue, in place of one that has its name."""
         former = self.queues.get(options.name)
         if former is not None:
-            self.remove_queue(former)
-        followed = self.policies.of(options) if self.policies else None
-        spec = self._compile(options, followed)
+            self.displace(former, uid)
         # A level of `none` on an object with a record is that of a broker alone, now or before it
         # joined a cluster.
         logged = uid > 0 and (self.records_durable_only or options.replicate != CONFIGURATION)
-        queue = Queue(uid, options, self, spec=spec, logged=logged)
-        queue.is_replica = self._passive and uid > 0
+        queue = self._make_queue(uid, options, logged=logged)
+        self.place_queue(queue)
+        if self.local_log is not None:
+            self.local_log.came(queue)
+        return queue
+
+    def _make_queue(self, uid: int, options: QueueDeclared, *, logged: bool) -> Queue:
+        followed = self.policies.of(options) if self.policies else None
+        spec = self._compile(options, followed)
+        return Queue(uid, options, self, spec=spec, logged=logged)
+
+    def place_queue(self, queue: Queue) -> None:
+        """Let a queue be found and get messages."""
+        queue.is_replica = self._passive and queue.uid > 0
         self.queues[queue.name] = queue
-        self.by_uid[uid] = queue
-        if spec.no_local:
-            self.not_own.setdefault(spec.no_local, {})[queue] = None
+        self.by_uid[queue.uid] = queue
+        if queue.spec.no_local:
+            self.not_own.setdefault(queue.spec.no_local, {})[queue] = None
+        followed = self.policies.of(queue.options) if self.policies else None
         if followed is not None:
             self.followed[queue] = followed
         if self.queue_watcher is not None:
             self.queue_watcher.queue_came(queue.name)
-        return queue
+
+    def displace(self, queue: Queue, uid: int) -> None:
+        """A queue with this uid takes the name of another one."""
+        self.remove_queue(queue)
 
     def _compile(self, options: QueueDeclared, followed: Followed | None) -> QueueSpec:
         """Return the spec of a queue with what policies say of it."""
@@ -501,8 +531,9 @@ class State:
 
     def label(self, queue: Queue, level: str) -> None:
         """A queue has another replicate level. Other policies may be for it then."""
-        arguments = {**queue.options.arguments, REPLICATE: level}
-        queue.options = replace(queue.options, replicate=level, arguments=arguments)
+        queue.relabel(level)
+        if queue.local_writer is not None:
+            queue.local_writer.labelled(queue)
         self.followed.pop(queue, None)
         self.to_follow.pop(queue, None)
         self._follow(queue, self.policies.of(queue.options))
@@ -516,6 +547,7 @@ class State:
         """End a queue that was detached."""
         del self.by_uid[queue.uid]
         self.replicas.pop(queue.uid, None)
+        queue.leave_local_log()
         queue.close()
         self.totals.add(queue)
 
@@ -544,12 +576,16 @@ class State:
         former = self.exchanges.get(options.name)
         if former is not None:
             self.remove_exchange(former)
-        exchange = EXCHANGE_TYPES[options.type](uid, options)
-        self.exchanges[exchange.name] = exchange
-        self.by_uid[uid] = exchange
-        if self.policies:
-            self._guide(exchange, self.policies.of(options))
+        exchange: Exchange = EXCHANGE_TYPES[options.type](uid, options)
+        self.place_exchange(exchange)
         return exchange
+
+    def place_exchange(self, exchange: Exchange) -> None:
+        """Let an exchange be found."""
+        self.exchanges[exchange.name] = exchange
+        self.by_uid[exchange.uid] = exchange
+        if self.policies:
+            self._guide(exchange, self.policies.of(exchange.options))
 
     def remove_exchange(self, exchange: Exchange) -> None:
         """Take an exchange and its bindings away."""
@@ -563,6 +599,8 @@ class State:
         self.to_follow.pop(exchange, None)
         del self.exchanges[exchange.name]
         del self.by_uid[exchange.uid]
+        if self.local_log is not None and exchange.uid < LOCAL_UID:
+            self.local_log.gone(exchange)
 
     def left(self, queue: Queue) -> None:
         """Do nothing: the primary decides whether this is the end of the queue, by a record."""
@@ -626,6 +664,8 @@ def _level_changed(state: State, sequence: int, record: LevelChanged) -> None:
         queue.take_into_log()
     if queue.logged and not record.logged:
         queue.leave_messages()
+        if state.local_log is not None:
+            state.local_log.came(queue)
     queue.own_numbers = record.own_numbers
     if record.level != queue.options.replicate:
         state.label(queue, record.level)
@@ -678,6 +718,8 @@ def _unbound(state: State, sequence: int, record: Unbound) -> None:
     exchange, destination = state.by_uid.get(record.exchange), state.by_uid.get(record.queue)
     if isinstance(exchange, Exchange) and destination is not None:
         exchange.unbind(destination, record.key)
+        if state.local_log is not None:
+            state.local_log.unbound(exchange, destination, record.key)
 
 
 def _policy_changed(state: State, sequence: int, record: PolicySet | PolicyCleared) -> None:
@@ -707,6 +749,10 @@ def _replica_ended(state: State, sequence: int, record: ReplicaEnded) -> None:
     if isinstance(queue, Queue) and state.replicas.pop(record.queue, None) is not None:
         is_replica = state.passive and queue.uid > 0
         queue.end_copying(record.own_numbers, is_replica=is_replica)
+        if state.local_log is not None:
+            state.local_log.came(queue)
+            if queue.local_writer is not None:
+                state.local_log.take(queue)
 
 
 def _life_started(state: State, sequence: int, record: LifeStarted) -> None:

@@ -455,6 +455,13 @@ NO_STORE = _code(
     "`durable-without-store=accept` it warns, and what is durable is gone when it stops.",
     "Give it a `data-dir`, or declare without durable.",
 )
+LOCAL_GONE = _code(
+    "QHA3114",
+    "Messages that only this broker had are gone.",
+    "They were on a queue of level `none` or `configuration`. The cluster has deleted that queue "
+    "while this broker was away, or another queue has its name now.",
+    "Nothing brings them back. Messages that must not be lost belong on queues of level `all`.",
+)
 MEMORY_HIGH = _code(
     "QHA3201",
     "Senders get no credit: the broker has reached its `memory-limit`.",

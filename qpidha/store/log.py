@@ -168,8 +168,12 @@ class Log:
         self, queue: int, sequences: list[int], payloads: list[bytes], expiries: list[int]
     ) -> int:
         """Append messages on one queue that have numbers already, none above what is committed."""
-        self._pending.append(encode_enqueues(queue, sequences, payloads, expiries))
         self.pending_bytes += sum(map(len, payloads))
+        return self.append_encoded(encode_enqueues(queue, sequences, payloads, expiries))
+
+    def append_encoded(self, data: bytes) -> int:
+        """Append records of messages that are encoded already."""
+        self._pending.append(data)
         self._run_queue = 0
         return self.last + len(self._pending)
 

@@ -39,6 +39,7 @@ from qpidha.store.frames import (
 from qpidha.store.write_ahead_log import (
     CLEAN_END,
     FORMAT,
+    LOCAL_FOLDER,
     NEW_CLEAN_END,
     OLDEST_FORMAT,
     Chunk,
@@ -156,8 +157,10 @@ class LogReader:
         checkpoints, logs = self._clear_partial(sizes)
         newest = max([*checkpoints, *logs], default=0)
         self._find_clean_end(sizes, newest)
-        for folder in dict.fromkeys(name.partition("/")[0] for name in sizes if "/" in name):
-            self._wal.note_set_aside(folder)
+        folders = dict.fromkeys(name.partition("/")[0] for name in sizes if "/" in name)
+        for folder in folders:
+            if folder != LOCAL_FOLDER:
+                self._wal.note_set_aside(folder)
         checkpoint: File | None = None
         if checkpoints:
             number = max(checkpoints)

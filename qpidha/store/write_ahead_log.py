@@ -58,12 +58,23 @@ SET_ASIDE = re.compile(r"discarded-[0-9]+-[0-9]+-(?P<first>[0-9]+)-(?P<last>[0-9
 """The name of a folder with records that another primary's log has not.
 """
 
+LOCAL_FOLDER = "local"
+"""The folder with the log of what this broker keeps for itself (`local_log.py`)."""
 CLEAN_END = "clean-end"
 """The file that says how far the log went at the last stop in good order."""
 NEW_CLEAN_END = "clean-end.new"
 """Its name until it is whole."""
 
 History = list[tuple[int, int]]
+
+
+class Marks:
+    """The marks that one disk was asked for, by all logs on it."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = 0
 
 
 class File:
@@ -182,9 +193,18 @@ class WriteAheadLog:
     """The files of one broker's log."""
 
     def __init__(
-        self, disk: Disk, system_id: str, *, segment_size: int, keep: int, nonce: str = ""
+        self,
+        disk: Disk,
+        system_id: str,
+        *,
+        segment_size: int,
+        keep: int,
+        nonce: str = "",
+        marks: Marks | None = None,
     ) -> None:
+        """`marks` are those of the disk, if it has another log."""
         self.disk = disk
+        self._marks = marks or Marks()
         self.salt = crc32(nonce.encode())
         """See `frames.py`; from a nonce that no client knows, but if there are files already, it is
         what they have.
@@ -210,7 +230,6 @@ class WriteAheadLog:
         have nothing that the new log has not.
         """
         self._number = 0
-        self._mark = 0
         self._begins_anew = False
         """Whether the next batch begins a new segment, however small the last one is."""
         self.features: tuple[str, ...] = ()
@@ -299,13 +318,14 @@ class WriteAheadLog:
     @property
     def next_mark(self) -> int:
         """The mark that will be asked for next: when it is answered, all up to now is written."""
-        return self._mark + 1
+        return self._marks.last + 1
 
     def mark(self, *, sync: bool) -> int:
         """Ask to be told when all up to now is written, or on disk to stay."""
-        self._mark += 1
-        self.disk.mark(self._mark, sync=sync)
-        return self._mark
+        marks = self._marks
+        marks.last += 1
+        self.disk.mark(marks.last, sync=sync)
+        return marks.last
 
     # -- the log ----------------------------------------------------------------------------------
 

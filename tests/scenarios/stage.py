@@ -428,6 +428,9 @@ class Stage(Network):
     def saved(self, machine: Machine) -> None:
         """A broker saved its state."""
 
+    def started(self, machine: Machine) -> None:
+        """A broker is up."""
+
     def stopped(self, machine: Machine) -> None:
         """A broker is down."""
 

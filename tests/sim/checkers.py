@@ -33,6 +33,7 @@ from qpidha.model.records import (
 from qpidha.store.codec import EnqueueRun, decode
 from tests.sim.history import REFUSED, Facts, Violation, is_present, key_of
 from tests.sim.model_node import whole
+from tests.sim.plan import KEPT
 from tests.sim.valuing import is_replaced
 
 Contents = dict[str, dict[str, bool]]
@@ -56,11 +57,13 @@ a primary that is gone may be promoted.
 
 
 def contents(machine: Any, *, shared: str = "") -> Contents:
-    """Read every queue of a broker. One transmission is at most once on each, but for the `shared`
-    one that several queues lead to.
+    """Read every queue of a broker, but those that it keeps for itself (`keeping.py`). One
+    transmission is at most once on each, but for the `shared` one that several queues lead to.
     """
     found: Contents = {}
     for name, queue in machine.node.broker.queues.items():
+        if name.startswith(KEPT):
+            continue
         keys = found[name] = {}
         for sequence in list(queue.ordered()):
             message = queue.messages.get(sequence)

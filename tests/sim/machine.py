@@ -237,6 +237,7 @@ class Machine:
             self.is_up = False
             self.life += 1
             return
+        self.cluster.watcher.started(self)
         if self.node.cluster is not None:
             self._overhear(self.node.cluster)
         if self.cluster.is_mixed:

@@ -30,6 +30,8 @@ MOVED = "moved"
 """Where a mover brings what it takes from the first queue."""
 HASHED = "hashed"
 """An exchange that spreads what comes over the queues."""
+KEPT = "kept."
+"""How the names of queues begin that brokers keep for themselves."""
 SHIFTED = "shifted"
 """Where an administrator moves what is on the last queue."""
 
@@ -100,6 +102,8 @@ class Plan:
     """Queues with a single active consumer (`activating.py`)."""
     remembers: int = 0
     """How often a policy changes what the queues remember (`remembering.py`)."""
+    keeps: int = 0
+    """How often something is done with queues that one broker keeps for itself (`keeping.py`)."""
 
     def options(self, queue: str) -> dict[str, Any]:
         """Return what a queue is declared with."""

@@ -22,6 +22,7 @@ from qpidha.broker.queues.dispatch import RoundRobin, SingleActive
 from qpidha.broker.queues.groups import ByGroup
 from qpidha.broker.queues.last_value import LastValue
 from qpidha.broker.queues.level import IntoLog
+from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.broker.queues.ordering import BySequence
 from qpidha.broker.queues.priority import Priority
 from qpidha.broker.queues.purge import Purge
@@ -40,6 +41,8 @@ from qpidha.ha.saves import Saves
 from qpidha.management import admission
 from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled, RouteDeclared
 from qpidha.node import Node
+from qpidha.store import local_log
+from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
 
 
@@ -629,6 +632,44 @@ def answer_for_original() -> AbstractContextManager[None]:
     return replaced((Queue, "passes_over", hasty))
 
 
+def forget_at_checkpoint() -> AbstractContextManager[None]:
+    """Leave messages out of the checkpoints of the local log."""
+    return replaced((local_log, "_messages", lambda queue, place: iter(())))
+
+
+def accept_before_local_sync() -> AbstractContextManager[None]:
+    """Tell who waits for the local log that it is on disk as soon as it is given to that."""
+
+    def answer(self: Any, committed: int) -> int:
+        return LOCAL + int(self.log.last)
+
+    return replaced((LocalLog, "answer", answer))
+
+
+def wipe_by_snapshot() -> AbstractContextManager[None]:
+    """Take a broker's own queues away when the primary sends all that the cluster has."""
+    reset = Broker.reset
+
+    def wipe(self: Any, keep_local: bool = False) -> None:
+        reset(self, keep_local=False)
+
+    return replaced((Broker, "reset", wipe))
+
+
+def forget_aside() -> AbstractContextManager[None]:
+    """Give up the messages of queues that a snapshot takes away for a moment."""
+
+    def give_up(self: Any, queue: Any) -> None:
+        self.gone(queue)
+
+    return replaced((LocalLog, "set_aside", give_up))
+
+
+def forget_local_dequeue() -> AbstractContextManager[None]:
+    """Do not record that a message left a queue that only this broker has."""
+    return replaced((LocalLog, "dequeue", lambda self, queue, numbers, cause: self.end))
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
@@ -683,5 +724,10 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         forget_what_left,
         recall_into_nothing,
         answer_for_original,
+        forget_at_checkpoint,
+        accept_before_local_sync,
+        wipe_by_snapshot,
+        forget_aside,
+        forget_local_dequeue,
     )
 }

@@ -24,6 +24,7 @@ from tests.sim.dying import die, died_whole
 from tests.sim.grouping import MOODS, group, group_of, groups
 from tests.sim.hashing import bucket_of, draw_hashing, hashed_once, hashing, way
 from tests.sim.history import ACCEPTED, DOUBT, REFUSED, Facts, Violation, key_of, name_of
+from tests.sim.keeping import Keeping, draw_keeping, keeping
 from tests.sim.levels import draw_levels, drift, levels
 from tests.sim.limits import deletions, limit
 from tests.sim.linking import declare_links
@@ -31,7 +32,7 @@ from tests.sim.machine import Cluster, Machine
 from tests.sim.manager import Manager, TrustedManager
 from tests.sim.moves import moves, shift
 from tests.sim.network import Network
-from tests.sim.plan import ALTERNATE, HASHED, MOVED, ONWARD, QUEUES, REJECTED, SHIFTED, draw
+from tests.sim.plan import ALTERNATE, HASHED, KEPT, MOVED, ONWARD, QUEUES, REJECTED, SHIFTED, draw
 from tests.sim.policies import set_policies
 from tests.sim.purges import purges
 from tests.sim.ranking import check_ranks, is_known, level_of, rank
@@ -70,8 +71,10 @@ class Run(Network):
         subscribe(plan, seed)
         set_clocks(plan, seed)
         remember(plan, seed)
+        draw_keeping(plan, seed)
         self.facts = Facts(levels=bool(plan.levels), valued=plan.valued, first=QUEUES[0])
         self.memory = Memory(self) if plan.remembers else None
+        self.keeping: Keeping | None = None
         self.injected: dict[str, int] = {}
         self.promotions = 0
         self.last_states: dict[tuple[str, int], str] = {}
@@ -152,6 +155,7 @@ class Run(Network):
                     hashing(self),
                     levels(self),
                     remembering(self),
+                    keeping(self),
                 ):
                     self.world.run_for(self.plan.length)
                     self.heal()
@@ -430,7 +434,9 @@ class Run(Network):
     def _is_empty(self) -> bool:
         primaries = self.cluster.primaries()
         return bool(primaries) and not any(
-            queue.messages for queue in primaries[0].node.broker.queues.values()
+            queue.messages
+            for queue in primaries[0].node.broker.queues.values()
+            if not queue.name.startswith(KEPT)
         )
 
     def _wait(self, condition: Any, otherwise: str) -> None:
@@ -452,6 +458,8 @@ class Run(Network):
     def announced(self, machine: Machine, effect: Announce) -> None:
         """A broker said what happened."""
         self.world.note(machine.host, f"{effect.level}: {effect.text}")
+        if self.keeping is not None:
+            self.keeping.told(machine, effect)
         if effect.text.startswith("Promoted to primary"):
             self.elected[int(str(effect.fields["epoch"]))] = (machine.host, machine.life)
         if "before" in effect.fields and "after" in effect.fields:
@@ -553,6 +561,11 @@ class Run(Network):
             and self.plan.alternate
             else ""
         )
+
+    def started(self, machine: Machine) -> None:
+        """A broker has read what it had on its disk."""
+        if self.keeping is not None:
+            self.keeping.began(machine)
 
     def stopped(self, machine: Machine) -> None:
         """A broker is down."""

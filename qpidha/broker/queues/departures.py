@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from qpidha.model.records import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from qpidha.broker.queues.log_writer import LogWriter
     from qpidha.model.message import Message
@@ -60,13 +60,14 @@ class Source(Protocol):
     is_replica: bool
     syncs: bool
     log_writer: LogWriter | None
-    waits_for: int
 
     def passes_on(self, cause: Cause) -> bool: ...
 
     def keep(self, message: Message, cause: Cause) -> None: ...
 
     def remove(self, sequences: Iterable[int], cause: int) -> None: ...
+
+    def record_departure(self, numbers: Sequence[int], cause: int) -> int: ...
 
 
 class Departures:
@@ -106,7 +107,7 @@ class Departures:
         queue.remove(sequences, cause)
         log_writer = queue.log_writer
         if log_writer is None:
-            return max(passed_on, queue.waits_for)
+            return max(passed_on, queue.record_departure(sequences, cause))
         if queue.syncs:
             log_writer.must_sync = True
         return max(passed_on, log_writer.dequeue_many(queue.uid, sequences, cause))

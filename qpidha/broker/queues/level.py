@@ -150,6 +150,8 @@ class IntoLog(LevelWalk):
     def abandon(self) -> None:
         """Let go of what the log did not get: the others have the rest."""
         queue = self.queue
+        if queue.logged:
+            queue.leave_local_log()
         (recorded, last), queue.unrecorded = queue.unrecorded, (0, 0)
         if last:
             gone = [sequence for sequence in queue.ordered() if recorded < sequence <= last]

@@ -12,7 +12,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
     from qpidha.model.records import Record
+
+LOCAL = 1 << 62
+"""Places in the log of this broker alone are above this. Who waits for the higher one of a place
+there and one in the cluster's log waits for both: see `store/local_log.py`.
+"""
 
 
 class LogWriter(Protocol):
@@ -64,4 +72,67 @@ class LogWriter(Protocol):
         """Record that several messages left a queue for one `Cause`, as one record and never left
         out; return its sequence.
         """
+        ...
+
+
+class LocalWriter(Protocol):
+    """Where this broker keeps what no other has; implemented by the local log. Every verb returns
+    the place to wait for, above LOCAL.
+    """
+
+    @property
+    def end(self) -> int:
+        """The place of the last record so far."""
+        ...
+
+    def enqueue(self, queue: Any, number: int, payload: bytes, expires: int) -> int:
+        """Record a message under the number that its queue gave it."""
+        ...
+
+    def dequeue(self, queue: Any, numbers: Sequence[int], cause: int) -> int:
+        """Record that messages left."""
+        ...
+
+    def restate(self, queue: Any, number: int) -> int:
+        """Record how a message is that was given back."""
+        ...
+
+    def remember(self, queue: Any, keys: list[str], numbers: list[int]) -> int:
+        """Record keys that a queue remembers."""
+        ...
+
+    def declared(self, thing: Any) -> int:
+        """Record that a queue or an exchange is there."""
+        ...
+
+    def came(self, queue: Any) -> None:
+        """A queue is there whose messages are not in the cluster's log: record what is durable."""
+        ...
+
+    def take(self, queue: Any) -> int:
+        """Record all that is on a queue."""
+        ...
+
+    def labelled(self, queue: Any) -> None:
+        """A queue has another replicate level."""
+        ...
+
+    def used(self, queue: Any) -> None:
+        """A queue has its first user."""
+        ...
+
+    def gone(self, thing: Any) -> int:
+        """A queue or an exchange is gone, or its messages are in the cluster's log."""
+        ...
+
+    def set_aside(self, queue: Any) -> None:
+        """A queue is gone until a snapshot says whether it is there: keep its messages."""
+        ...
+
+    def bound(self, exchange: Any, thing: Any, key: str, arguments: Mapping[str, Any]) -> int:
+        """Record a binding that the cluster's log does not have."""
+        ...
+
+    def unbound(self, exchange: Any, thing: Any, key: str) -> int:
+        """Such a binding is gone, if it was one."""
         ...

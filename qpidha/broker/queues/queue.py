@@ -72,6 +72,7 @@ from qpidha.model.event_codes import IS_REPLICA
 from qpidha.model.features import QUEUE_KINDS
 from qpidha.model.message_view import add_annotation, is_durable
 from qpidha.model.records import Cause, Requeued
+from qpidha.model.replication_level import REPLICATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.dedup import Dedup
     from qpidha.broker.queues.departures import Departures
     from qpidha.broker.queues.dispatch import Consumer, Dispatch
-    from qpidha.broker.queues.log_writer import LogWriter
+    from qpidha.broker.queues.log_writer import LocalWriter, LogWriter
     from qpidha.broker.queues.remains import Remains
     from qpidha.broker.queues.returns import Returns
     from qpidha.broker.queues.spec import QueueSpec
@@ -247,6 +248,7 @@ class Queue(Backlog):
         "is_used",
         "is_watched",
         "lifetime",
+        "local_writer",
         "log_writer",
         "max_bytes",
         "max_count",
@@ -281,7 +283,9 @@ class Queue(Backlog):
         self.uuid = options.uuid
         self.options = options
         self.log_writer: LogWriter | None = None
-        """Where messages are recorded; None for a queue whose messages are not."""
+        """Where messages are recorded; None for a queue whose messages are not in the cluster's
+        log.
+        """
         self.durable = options.durable
         self.waits_for = 0
         """The record by which others forget what they have of this queue, while it is not
@@ -336,6 +340,8 @@ class Queue(Backlog):
         """Whether it is a replica of a queue elsewhere, which has the messages that that one has,
         with their numbers there, and nothing else.
         """
+        self.local_writer: LocalWriter | None = None
+        """Where messages with such numbers are recorded; None if they are in memory only."""
         self._local = 0
         """The number of the last message that is not logged."""
         self._own_arrivals: Arrivals | None = None
@@ -480,12 +486,23 @@ class Queue(Backlog):
         """The log has messages of this queue after all. Those that were here have numbers that it
         gives to others, and go.
         """
+        self.leave_local_log()
         self.begin_log(self.spec.limits.memory)
         self.delayed.clear()
         self.times = None
         self.dispatcher.restart()
         self.window = None if self.spec.dedup is None else Window(self.spec.dedup)
         self.judge()
+
+    def leave_local_log(self) -> None:
+        """What is here is not only this broker's any more, or is given up."""
+        if self.local_writer is not None:
+            self.local_writer.gone(self)
+
+    def relabel(self, level: str) -> None:
+        """Be called a queue of another replicate level."""
+        arguments = {**self.options.arguments, REPLICATE: level}
+        self.options = replace(self.options, replicate=level, arguments=arguments)
 
     def begin_recording(self, log_writer: LogWriter, own_numbers: int) -> None:
         """What comes is recorded from now on; what is here keeps its numbers, up to `own_numbers`,
@@ -524,6 +541,7 @@ class Queue(Backlog):
 
     def begin_copying(self) -> None:
         """Be a replica of a queue elsewhere: nothing but what its source tells changes it."""
+        self.leave_local_log()  # What it has is fetched again.
         self.is_copy = self.is_replica = True
         if self.logged:
             self.own_numbers = ANY_NUMBER
@@ -544,6 +562,11 @@ class Queue(Backlog):
         if self.logged:
             self.own_numbers = own_numbers
         self.set_fast_path_limit()
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether what comes and leaves is written to the disk, or to others."""
+        return self.log_writer is not None or self.local_writer is not None
 
     @property
     def may_record(self) -> bool:
@@ -595,7 +618,7 @@ class Queue(Backlog):
             or self.is_closed
             or Needs.DEDUP_KEY in self.spec.needs
             or bool(self.spec.filters)
-            or (self.log_writer is not None and self._host.refuse_publishing)
+            or (self.is_recorded and self._host.refuse_publishing)
         )
         limits = self.spec.limits
         count, size = self.max_count, self.max_bytes
@@ -644,8 +667,7 @@ class Queue(Backlog):
         log_writer = self.log_writer
         if log_writer is None:
             self.check_open()
-            self.insert_local(payload, expires)
-            sequence = self.waits_for
+            sequence = self.insert_local(payload, expires)
         else:
             # A batch is synced as a whole: once one durable message is in it, the headers of those
             # that follow need not be read.
@@ -756,7 +778,7 @@ class Queue(Backlog):
             return None
         self.deduplicated += 1
         # The sender of a duplicate waits for the original: it may not be committed yet.
-        return self.waits_for if self.log_writer is None else original
+        return self.end if self.log_writer is None else original
 
     def room_for(self, payload: bytes) -> Room:
         """Name the messages that must leave so that one can come; raise LimitExceeded if it
@@ -899,7 +921,7 @@ class Queue(Backlog):
             raise self.copied("takes no messages")
         if self.is_replica:
             raise RefusedRequest(f"Queue {self.name} is a copy here", hint="Send to the primary.")
-        if self.log_writer is not None and self._host.refuses_now:
+        if self.is_recorded and self._host.refuses_now:
             raise LimitExceeded(
                 f"Queue {self.name} takes no messages at present: {self._host.refuses_now}",
                 hint=(
@@ -992,9 +1014,10 @@ class Queue(Backlog):
         """Record how a message is that was given back; return the sequence to wait for."""
         if self.watch is not None:
             self.watch.changed(message)
-        if self.log_writer is None:
-            return 0
         sequence = message.sequence
+        if self.log_writer is None:
+            local_writer = self.local_writer
+            return 0 if local_writer is None else local_writer.restate(self, sequence)
         due = self.delayed.get(sequence, 0)
         return self.log_writer.append(
             Requeued(self.uid, sequence, message.delivery_count, message.annotations, due)
@@ -1051,7 +1074,7 @@ class Queue(Backlog):
             self.acquired -= 1
         log_writer = self.log_writer
         if log_writer is None:
-            recorded = self.waits_for
+            recorded = self.record_departure([sequence], cause)
         else:
             # The departure of a durable message is synced as its arrival was: else it would be here
             # again after a power cut, although its consumer was told that it is gone.
@@ -1096,9 +1119,23 @@ class Queue(Backlog):
         with it: another took its place, or the queue was deleted. Until the record of that is
         committed, a successor may have it and give it again.
         """
-        if self.is_replica:
-            return 0
-        return self.waits_for if self.log_writer is None else self.log_writer.end
+        return 0 if self.is_replica else self.end
+
+    @property
+    def end(self) -> int:
+        """The last place to wait for with what has happened here."""
+        if self.log_writer is not None:
+            return self.log_writer.end
+        return self.waits_for if self.local_writer is None else self.local_writer.end
+
+    def record_departure(self, numbers: Sequence[int], cause: int) -> int:
+        """Record that messages left that are not in the cluster's log; return the place to wait
+        for.
+        """
+        local_writer = self.local_writer
+        if local_writer is None:
+            return self.waits_for
+        return local_writer.dequeue(self, numbers, cause)
 
     def reject(self, message: Message) -> int:
         """Let a message leave that a consumer will not have: to where dead letters go, or to the
@@ -1526,12 +1563,18 @@ class Queue(Backlog):
             self.window = window
             self._set_notes()
 
-    def insert_local(self, payload: bytes, expires: int) -> None:
-        """Put a message that is not logged at the end, under a number of the queue's own."""
+    def insert_local(self, payload: bytes, expires: int) -> int:
+        """Put a message that is not logged at the end, under a number of the queue's own; return
+        the place to wait for.
+        """
         self._local += 1
         if self._host.now >= self._noted_until:
             self._note_arrival(self._host.now)
         self.insert(self._local, payload, expires)
+        local_writer = self.local_writer
+        if local_writer is None:
+            return self.waits_for
+        return local_writer.enqueue(self, self._local, payload, expires)
 
     def _note_arrival(self, now: int) -> None:
         """Numbers of the queue's own, from the last one on, are given now."""

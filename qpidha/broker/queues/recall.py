@@ -84,6 +84,9 @@ class Recall(Walk):
                 sequences.append(message.sequence)
         window.restore(keys, sequences)
         self.count += len(keys)
-        if queue.log_writer is None or not keys:
+        if not keys:
             return 0
+        if queue.log_writer is None:
+            local_writer = queue.local_writer
+            return 0 if local_writer is None else local_writer.remember(queue, keys, sequences)
         return queue.log_writer.append(DedupRemembered(queue.uid, keys, sequences))

@@ -1,0 +1,645 @@
+"""The local log: what a member of a cluster keeps for itself, so that its restart brings it back.
+
+Whether something durable outlives a restart does not depend on its replicate level. What is `all`
+is in the cluster's log. The rest, which no other broker has, is here: a second write-ahead log in
+the folder `local`, with records of the same kinds in an order of its own, never sent to anybody.
+
+- Durable queues and exchanges of level `none`, and durable bindings that the cluster's log does not
+  have.
+- The messages of durable queues of level `none` and `configuration`, under the numbers that these
+  queues give. All are written; a durable one is synced before its sender is told.
+
+An object is known by the place of the record that declared it here. One that the cluster declared
+is known by its uuid: the record says what it was, and the object is looked for when the log is
+read. So a cut of the cluster's log, a snapshot or another primary touch nothing here:
+
+- A broker that is restarted has its objects and messages again before it hears of any other.
+- A snapshot takes away all replicated objects, and brings those that there are. Messages of queues
+  of level `configuration` are set aside meanwhile; the queue with that uuid gets them again.
+- When the broker is ready, or is promoted, it knows what there is. What is still set aside belongs
+  to queues that the cluster has deleted, and goes.
+- A replicated queue takes the place of a local one with its name, as in Qpid.
+
+Places here are above LOCAL, so who waits for the higher of two places, one here and one in the
+cluster's log, waits for this one; and a turn that recorded in both is answered when both are
+committed (`answer`). A place here is committed when this broker has synced it.
+
+All bodies stay in memory. A checkpoint is made as the checkpointer makes it for the other log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from qpidha.broker.exchange import EXCHANGE_TYPES, Exchange
+from qpidha.broker.queues.log_writer import LOCAL
+from qpidha.broker.queues.queue import Queue
+from qpidha.broker.state import KEYS_IN_RECORD, LOCAL_UID
+from qpidha.model.effects import Announce
+from qpidha.model.errors import LogDamaged, ProtocolViolation, UpgradeNeeded
+from qpidha.model.event_codes import CUT_OFF, LOCAL_GONE
+from qpidha.model.event_log import LogTrouble
+from qpidha.model.features import FEATURES, UPGRADE_HINT
+from qpidha.model.message_view import is_durable
+from qpidha.model.records import (
+    BUILT_IN_EXCHANGES,
+    DEFAULT_EXCHANGE,
+    Bound,
+    DedupRemembered,
+    Dequeued,
+    ExchangeDeclared,
+    ExchangeDeleted,
+    LevelChanged,
+    QueueDeclared,
+    QueueDeleted,
+    QueueUsed,
+    Record,
+    Requeued,
+    Unbound,
+)
+from qpidha.model.replication_level import CONFIGURATION, NONE
+from qpidha.store.codec import EnqueueRun, decode, encode_enqueues, encode_record
+from qpidha.store.folder import DiskFolder
+from qpidha.store.log import Log
+from qpidha.store.log_reader import LogReader
+from qpidha.store.recovery import CHUNK
+from qpidha.store.weighing import PER_MESSAGE, PER_OBJECT
+from qpidha.store.write_ahead_log import LOCAL_FOLDER, WriteAheadLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from qpidha.broker.broker import Broker
+    from qpidha.broker.exchange import Destination
+    from qpidha.store.disk import Disk
+    from qpidha.store.write_ahead_log import Marks
+
+INTERVAL = 1_000_000_000
+"""How often it is considered whether to make a checkpoint, in ns."""
+DAMAGED = (
+    "look at the disk; then move the folder journal/local of data-dir away, and the broker starts "
+    "without what no other has"
+)
+OBJECTS_AT_ONCE = 500
+"""Objects in one part of a checkpoint."""
+
+Place = tuple[int, int, str]
+"""Where a binding is: exchange, queue or exchange, key."""
+
+
+class LocalLog:
+    """What one broker keeps for itself."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        disk: Disk,
+        system_id: str,
+        *,
+        segment_size: int,
+        marks: Marks,
+        nonce: str = "",
+    ) -> None:
+        self.wal = WriteAheadLog(
+            DiskFolder(disk, LOCAL_FOLDER),
+            system_id,
+            segment_size=segment_size,
+            keep=0,
+            nonce=nonce,
+            marks=marks,
+        )
+        self.log = Log(0, self.wal)
+        self._broker = broker
+        self._system_id = system_id
+        self._slack = 4 * segment_size
+        self._things: dict[int, Destination] = {}
+        """What is here, or set aside, by the place of its declaration."""
+        self._places: dict[Destination, int] = {}
+        self._references: dict[int, QueueDeclared | ExchangeDeclared] = {}
+        """Replicated objects that bindings lead to or from, as they were declared."""
+        self._by_uuid: dict[str, int] = {}
+        """Their places, and those of queues of level configuration."""
+        self._aside: dict[str, Queue] = {}
+        """Messages of queues that are not there at present, by the uuid of the queue."""
+        self._bindings: dict[Place, dict[str, Any]] = {}
+        self._needs = 0
+        """Up to where the cluster's log is to be committed for what is recorded in this turn."""
+        self._waiting: deque[tuple[int, int]] = deque()
+        """(last place, the same) of each turn that is not answered."""
+        self._answered = 0
+        self._next = 1
+        self._is_wanted = False
+        self._parts: Iterator[bytes] | None = None
+        self._part_mark = 0
+
+    # -- recording --------------------------------------------------------------------------------
+
+    @property
+    def end(self) -> int:
+        """The place of the last record so far."""
+        return LOCAL + self.log.end
+
+    def enqueue(self, queue: Queue, number: int, payload: bytes, expires: int) -> int:
+        """Record a message under the number that its queue gave it."""
+        place = self._place(queue)
+        log = self.log
+        if not (queue.syncs and log.must_sync) and is_durable(payload):
+            log.must_sync = queue.syncs = True
+        self._needs = max(self._needs, queue.waits_for)
+        return LOCAL + log.enqueue_numbered(place, [number], [payload], [expires])
+
+    def dequeue(self, queue: Queue, numbers: Sequence[int], cause: int) -> int:
+        """Record that messages left."""
+        place = self._places.get(queue)
+        if place is None:
+            return queue.waits_for  # Nothing of it was ever recorded.
+        if queue.syncs:
+            self.log.must_sync = True
+        self._needs = max(self._needs, queue.waits_for)
+        return LOCAL + self.log.append(Dequeued(place, tuple(numbers), cause))
+
+    def restate(self, queue: Queue, number: int) -> int:
+        """Record how a message is that was given back."""
+        place = self._places.get(queue)
+        return 0 if place is None else self._append(self._restated(queue, place, number))
+
+    def remember(self, queue: Queue, keys: list[str], numbers: list[int]) -> int:
+        """Record keys that a queue remembers."""
+        return self._append(DedupRemembered(self._place(queue), keys, numbers))
+
+    def declared(self, thing: Destination) -> int:
+        """Record that a queue or an exchange is there."""
+        place = self._append(thing.options) - LOCAL
+        self._things[place] = thing
+        self._places[thing] = place
+        if thing.options.replicate != NONE:
+            self._by_uuid[thing.options.uuid] = place
+        return LOCAL + place
+
+    def came(self, queue: Queue) -> None:
+        """A queue is there whose messages are not in the cluster's log: record what is durable."""
+        if not queue.durable or queue.logged:
+            return
+        queue.local_writer = self
+        if queue.uid < LOCAL_UID:
+            if queue not in self._places:
+                self.declared(queue)
+        elif queue.uuid in self._aside:
+            self._give_back(queue, self._aside.pop(queue.uuid))
+
+    def take(self, queue: Queue) -> int:
+        """Record all that is on a queue."""
+        place, sequence = self._place(queue), 0
+        for data in _messages(queue, place):
+            sequence = self._append_encoded(data)
+        self.log.must_sync = self.log.must_sync or bool(sequence)
+        return sequence
+
+    def labelled(self, queue: Queue) -> None:
+        """A queue has another replicate level."""
+        place = self._places.get(queue)
+        if place is not None:
+            self._append(LevelChanged(place, queue.options.replicate, logged=False))
+            self._by_uuid[queue.uuid] = place
+        elif queue.uid < LOCAL_UID:
+            self.declared(queue)
+
+    def used(self, queue: Queue) -> None:
+        """A queue has its first user."""
+        self._append(QueueUsed(self._place(queue)))
+
+    def gone(self, thing: Destination) -> int:
+        """A queue or an exchange is gone, or its messages are in the cluster's log."""
+        if isinstance(thing, Queue):
+            thing.local_writer = None
+        place = self._places.pop(thing, 0)
+        if not place:
+            return 0
+        del self._things[place]
+        self._by_uuid.pop(thing.options.uuid, None)
+        self._forget_bindings(place)
+        if isinstance(thing, Queue):
+            return self._append(QueueDeleted(place))
+        return self._append(ExchangeDeleted(place))
+
+    def set_aside(self, queue: Queue) -> None:
+        """A queue is gone until a snapshot says whether it is there: keep its messages. It is out
+        of all routes already.
+        """
+        queue.local_writer = None
+        if queue in self._places:
+            queue.is_replica = True
+            self._aside[queue.uuid] = queue
+
+    def bound(
+        self, exchange: Exchange, thing: Destination, key: str, arguments: Mapping[str, Any]
+    ) -> int:
+        """Record a binding that the cluster's log does not have, if it is durable at both ends."""
+        if not (exchange.options.durable and thing.options.durable):
+            return 0
+        source, target = self._reference(exchange), self._reference(thing)
+        given = dict(arguments)
+        self._bindings[source, target, key] = given
+        return self._append(Bound(source, target, key, given))
+
+    def unbound(self, exchange: Exchange, thing: Destination, key: str) -> int:
+        """Such a binding is gone, if it was one."""
+        source, target = self._known(exchange), self._known(thing)
+        if self._bindings.pop((source, target, key), None) is None:
+            return 0
+        return self._append(Unbound(source, target, key))
+
+    # -- turns ------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        """Whether something was recorded in this turn."""
+        return self.log.has_pending
+
+    def seal(self, needs: int) -> None:
+        """End of a turn: close what it recorded into a batch. It is answered when the cluster's log
+        is committed up to what it `needs`, which is 0 where the turn recorded nothing there.
+        """
+        if self.log.has_pending:
+            self.log.seal()
+            self._waiting.append((self.log.last, max(needs, self._needs)))
+        self._needs = 0
+
+    def answer(self, committed: int) -> int:
+        """Return up to where what is here is committed, with the cluster's log committed up to
+        `committed`.
+        """
+        log = self.log
+        log.committed = log.durable_to
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= log.committed and waiting[0][1] <= committed:
+            self._answered = waiting.popleft()[0]
+        return LOCAL + self._answered
+
+    def abandon(self) -> int:
+        """This broker decides no more: nobody waits for what was recorded with records that the
+        cluster's log may not get. Return what is answered.
+        """
+        self._waiting = deque((last, 0) for last, _ in self._waiting)
+        return LOCAL + self._answered
+
+    def settle(self) -> list[Announce]:
+        """This broker has all that the cluster has: what is still set aside is of queues that there
+        are no more. Tell of it, and bind again what a snapshot unbound.
+        """
+        told = []
+        for queue in self._aside.values():
+            count = len(queue.messages)
+            self.gone(queue)
+            queue.close()
+            if count:
+                told.append(_gone(queue.name, count, "the cluster has deleted that queue"))
+        self._aside.clear()
+        self._bind_all()
+        return told
+
+    def tick(self, now: int) -> None:
+        """See now and then whether a checkpoint is worth its while."""
+        if now < self._next:
+            return
+        self._next = now + INTERVAL
+        wal = self.wal
+        if self._parts is not None or wal.purge() or wal.live_size <= self._slack:
+            return
+        content = self._content()
+        if wal.live_size > 2 * content + self._slack and content < wal.disk.room():
+            self._is_wanted = True
+
+    def turn(self) -> None:
+        """End of a turn: begin a checkpoint that is wanted, or write one more part of it."""
+        log = self.log
+        if self._is_wanted and self._parts is None and not log.has_pending:
+            self.checkpoint()
+        if self.is_busy and self._parts is not None:
+            part = next(self._parts, None)
+            if part is None:
+                self._parts = None
+                self.wal.end_checkpoint(log.last)
+            elif len(part) >= self.wal.disk.room():
+                self._parts = None
+                self.wal.abandon_checkpoint()
+            else:
+                self.wal.chunk(part)
+                self._part_mark = self.wal.mark(sync=False)
+
+    def checkpoint(self) -> None:
+        """Begin a checkpoint of what is here; nothing may be pending."""
+        log = self.log
+        self._is_wanted = False
+        self.wal.begin_checkpoint(log.epoch, log.last, log.history, last=log.last)
+        self._parts = self._snapshot(log.last)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint waits for nothing but the next turn."""
+        log = self.log
+        return (
+            self._parts is not None and self._part_mark <= log.answered_mark and not log.has_pending
+        )
+
+    # -- recovery ---------------------------------------------------------------------------------
+
+    def recover(self, features: Iterable[str] = FEATURES) -> list[Announce]:
+        """Bring back what a former process of this broker kept, beside what the cluster's log
+        brought; give what the operator should know.
+        """
+        reader = LogReader(self.wal, self._system_id, features)
+        try:
+            for part in reader.chunks():
+                self._fold(part.data)
+        except LogDamaged as error:
+            raise LogDamaged(
+                f"local log: {error.text}", reason=error.reason, hint=DAMAGED
+            ) from error
+        self.log.recover(reader)
+        for batch in reader.tail:
+            self._fold(batch.data)
+        self._answered = self.log.last
+        told = [
+            Announce("warning", "store", f"local: {note}", {}, LogTrouble("cut off"), CUT_OFF)
+            for note in reader.notes
+        ]
+        self._broker.local_log = self
+        told += self._put_in_place()
+        # Of all others there is nothing here yet.
+        for queue in list(self._broker.queues.values()):
+            if queue.local_writer is None:
+                self.came(queue)
+        return told
+
+    def _put_in_place(self) -> list[Announce]:
+        """Have what was read where it belongs."""
+        broker = self._broker
+        told = []
+        there = {queue.uuid: queue for queue in broker.queues.values() if queue.uid > 0}
+        for place, thing in list(self._things.items()):
+            name = thing.name
+            if isinstance(thing, Exchange):
+                if name in broker.exchanges:
+                    self.gone(thing)
+                else:
+                    broker.place_exchange(thing)
+            elif thing.options.replicate == NONE:
+                if name in broker.queues:
+                    why = "a replicated queue has that name"
+                    told.append(_gone(name, len(thing.messages), why))
+                    self.gone(thing)
+                    thing.close()
+                    continue
+                broker.place_queue(thing)
+                thing.local_writer = self
+                thing.promoted()
+            else:
+                self._by_uuid[thing.uuid] = place
+                self._aside[thing.uuid] = thing
+                found = there.get(thing.uuid)
+                if found is not None:
+                    self._find_again(found)
+        self._bind_all()
+        return told
+
+    def _find_again(self, queue: Queue) -> None:
+        """Give a queue what is set aside for it, unless its messages are in the cluster's log. A
+        broker alone has none of such a queue, though it records what comes.
+        """
+        if queue.logged and self._broker.records_durable_only and not queue.messages:
+            queue.leave_log()
+        if queue.logged:
+            self._drop_aside(queue.uuid)
+        else:
+            self.came(queue)
+
+    def _drop_aside(self, uuid: str) -> None:
+        queue = self._aside.pop(uuid)
+        self.gone(queue)
+        queue.close()
+
+    def _give_back(self, queue: Queue, aside: Queue) -> None:
+        """Put messages that were set aside on their queue."""
+        place = self._places.pop(aside)
+        self._things[place] = queue
+        self._places[queue] = place
+        queue.is_used = queue.is_used or aside.is_used
+        for message in aside.messages_after(0, 1 << 62):
+            number = message.sequence
+            expiries = [message.expires] if message.expires else []
+            queue.insert_copies([number], [message.body()], expiries)
+            queue.restate(number, message.delivery_count, message.annotations)
+            if number in aside.delayed:
+                queue.postpone(number, aside.delayed[number])
+        if queue.window is not None and aside.window is not None:
+            for keys, numbers in aside.window.parts(KEYS_IN_RECORD):
+                queue.window.restore(keys, numbers)
+        queue.syncs = queue.syncs or aside.syncs or bool(queue.messages)
+        aside.close()
+
+    def _fold(self, data: bytes) -> None:
+        """Apply records to what is read: queues that nobody can reach yet."""
+        try:
+            for entry in decode(data):
+                if isinstance(entry, EnqueueRun):
+                    thing = self._things.get(entry.queue)
+                    if isinstance(thing, Queue):
+                        thing.insert_run(entry.sequences, entry.payloads, entry.expiries)
+                else:
+                    self._apply(*entry)
+        except (LookupError, ValueError, TypeError, AttributeError, ProtocolViolation) as error:
+            raise UpgradeNeeded(
+                f"the local write-ahead log cannot be read: {error}", hint=UPGRADE_HINT
+            ) from error
+
+    def _apply(self, sequence: int, record: Record) -> None:
+        things = self._things
+        match record:
+            case QueueDeclared() | ExchangeDeclared():
+                self._read_declared(sequence, record)
+            case QueueDeleted(place) | ExchangeDeleted(place):
+                thing = things.pop(place, None)
+                if thing is not None:
+                    del self._places[thing]
+                self._references.pop(place, None)
+                self._forget_bindings(place)
+            case Bound(exchange, queue, key, arguments):
+                self._bindings[exchange, queue, key] = arguments
+            case Unbound(exchange, queue, key):
+                self._bindings.pop((exchange, queue, key), None)
+            case _:
+                found = things.get(getattr(record, "queue", 0))
+                if isinstance(found, Queue):
+                    _apply_to(found, record)
+
+    def _read_declared(self, place: int, record: QueueDeclared | ExchangeDeclared) -> None:
+        if place in self._things or place in self._references:
+            return  # A checkpoint had it.
+        broker = self._broker
+        thing: Destination
+        if isinstance(record, QueueDeclared):
+            if record.replicate not in (NONE, CONFIGURATION):
+                self._refer_to(place, record)
+                return
+            thing = broker.unplaced_queue(record)
+            thing.is_replica = True
+        elif record.replicate == NONE and record.type in EXCHANGE_TYPES:
+            thing = broker.unplaced_exchange(record)
+        else:
+            self._refer_to(place, record)
+            return
+        self._things[place] = thing
+        self._places[thing] = place
+
+    # -- what the above is made of ----------------------------------------------------------------
+
+    def _append(self, record: Record) -> int:
+        return LOCAL + self.log.append(record)
+
+    def _append_encoded(self, data: bytes) -> int:
+        return LOCAL + self.log.append_encoded(data)
+
+    def _place(self, queue: Queue) -> int:
+        """Return the place of a queue, declared if need be."""
+        place = self._places.get(queue)
+        return self.declared(queue) - LOCAL if place is None else place
+
+    def _restated(self, queue: Queue, place: int, number: int) -> Requeued:
+        message, due = queue.messages[number], queue.delayed.get(number, 0)
+        return Requeued(place, number, message.delivery_count, message.annotations, due)
+
+    def _refer_to(self, place: int, record: QueueDeclared | ExchangeDeclared) -> None:
+        self._references[place] = record
+        self._by_uuid[record.uuid] = place
+
+    def _known(self, thing: Destination) -> int:
+        """Return the place of an end of a binding, 0 if it has none; built-in exchanges are known
+        everywhere.
+        """
+        if LOCAL_UID < thing.uid < 0:
+            return thing.uid
+        return self._places.get(thing) or self._by_uuid.get(thing.options.uuid, 0)
+
+    def _reference(self, thing: Destination) -> int:
+        """Return the place of an end of a binding, recorded if need be."""
+        place = self._known(thing)
+        if not place:
+            place = self._append(thing.options) - LOCAL
+            self._refer_to(place, thing.options)
+        return place
+
+    def _forget_bindings(self, place: int) -> None:
+        for binding in [one for one in self._bindings if place in one[:2]]:
+            del self._bindings[binding]
+
+    def _bind_all(self) -> None:
+        """Bind what is not bound, as far as both ends are there."""
+        if not self._bindings:
+            return
+        broker = self._broker
+        all_things: list[Destination] = [*broker.queues.values(), *broker.exchanges.values()]
+        found = {thing.options.uuid: thing for thing in all_things if thing.uid > 0}
+        built_in = {DEFAULT_EXCHANGE: ""} | {
+            uid: name for name, (uid, _) in BUILT_IN_EXCHANGES.items()
+        }
+
+        def end(place: int) -> Destination | None:
+            if place < 0:
+                return broker.exchanges.get(built_in.get(place, ""))
+            thing = self._things.get(place) or self._references.get(place)
+            if isinstance(thing, QueueDeclared | ExchangeDeclared):
+                return found.get(thing.uuid)
+            return thing if thing is not None and broker.by_uid.get(thing.uid) is thing else None
+
+        for (source, target, key), arguments in self._bindings.items():
+            exchange, thing = end(source), end(target)
+            if isinstance(exchange, Exchange) and thing is not None:
+                if exchange.binding(thing, key) is None:
+                    exchange.bind(thing, key, arguments)
+
+    def _content(self) -> int:
+        """Return the bytes that a checkpoint would take, roughly."""
+        size = PER_OBJECT * (len(self._things) + len(self._references) + len(self._bindings))
+        for thing in self._things.values():
+            if isinstance(thing, Queue):
+                size += thing.bytes + PER_MESSAGE * len(thing.messages)
+        return size
+
+    def _snapshot(self, point: int) -> Iterator[bytes]:
+        """Yield what is here in parts: objects, bindings, messages."""
+        records = self._objects(point)
+        while found := list(islice(records, OBJECTS_AT_ONCE)):
+            yield b"".join(encode_record(place, record) for place, record in found)
+        for place, thing in list(self._things.items()):
+            if isinstance(thing, Queue):
+                for data in _messages(thing, place):
+                    if self._things.get(place) is None:
+                        break
+                    yield data
+
+    def _objects(self, point: int) -> Iterator[tuple[int, Record]]:
+        things = {**self._references, **self._things}
+        for place, thing in things.items():
+            if place > point:
+                continue  # It comes with the log.
+            if isinstance(thing, QueueDeclared | ExchangeDeclared):
+                yield place, thing
+            elif self._things.get(place) is not None:
+                yield place, thing.options
+                if isinstance(thing, Queue):
+                    if thing.is_used:
+                        yield 0, QueueUsed(place)
+                    if thing.window is not None:
+                        for keys, numbers in thing.window.parts(KEYS_IN_RECORD):
+                            yield 0, DedupRemembered(place, keys, numbers)
+        for (source, target, key), arguments in list(self._bindings.items()):
+            yield 0, Bound(source, target, key, arguments)
+
+
+def _apply_to(queue: Queue, record: Record) -> None:
+    """Apply a record about a queue that was read."""
+    match record:
+        case Dequeued():
+            queue.remove(record.sequences, record.cause)
+        case Requeued():
+            queue.restate(record.sequence, record.delivery_count, record.annotations)
+            if record.due or queue.delayed:
+                queue.postpone(record.sequence, record.due)
+        case LevelChanged():
+            queue.relabel(record.level)
+        case QueueUsed():
+            queue.is_used = True
+        case DedupRemembered():
+            if queue.window is not None:
+                queue.window.restore(record.keys, record.sequences)
+        case _:
+            pass
+
+
+def _messages(queue: Queue, place: int) -> Iterator[bytes]:
+    """Yield the messages of a queue, encoded, in parts; what leaves meanwhile is left out."""
+    cursor = 0
+    while found := queue.messages_after(cursor, CHUNK):
+        cursor = found[-1].sequence
+        data = encode_enqueues(
+            place,
+            [message.sequence for message in found],
+            [message.body() for message in found],
+            [message.expires for message in found],
+        )
+        for message in found:
+            number, count = message.sequence, message.delivery_count
+            due = queue.delayed.get(number, 0)
+            if count or message.annotations or due:
+                record = Requeued(place, number, count, message.annotations, due)
+                data += encode_record(0, record)
+        yield data
+
+
+def _gone(name: str, count: int, why: str) -> Announce:
+    text = f"{count} messages of queue {name} that only this broker had are gone: {why}"
+    fields: dict[str, object] = {"queue": name, "messages": count}
+    return Announce("warning", "store", text, fields, event_code=LOCAL_GONE)

@@ -1,0 +1,393 @@
+"""The local log: what only this broker has is there after its restart, whatever its level, and
+whatever the cluster did meanwhile.
+"""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+from typing import Any
+
+import pytest
+
+from qpidha.broker.broker import Broker
+from qpidha.broker.queues.log_writer import LOCAL
+from qpidha.broker.queues.queue import Queue
+from qpidha.model.effects import Announce
+from qpidha.model.errors import LogDamaged
+from qpidha.model.event_codes import LOCAL_GONE
+from qpidha.model.events import LogWritten
+from qpidha.model.message_view import build
+from qpidha.model.records import FeatureEnabled, LevelChanged, QueueDeleted
+from qpidha.model.settings import Settings
+from qpidha.store.codec import EnqueueRun, decode
+from qpidha.store.local_log import LocalLog
+from qpidha.store.log import Log
+from qpidha.store.recovery import fold, snapshot_messages, snapshot_objects
+from qpidha.store.write_ahead_log import Marks
+from tests.broker.parts import a_taker
+from tests.sim.disk import FakeDisk, Files
+
+DURABLE = build("d", header={"durable": True})
+SYSTEM = "00000000-0000-4000-8000-000000000001"
+UUIDS = count(1)
+
+
+class Member:
+    """One broker of a cluster: its model, the log of the cluster in memory, and its local log."""
+
+    def __init__(
+        self, files: Files | None = None, main: Log | None = None, *, passive: bool = False
+    ) -> None:
+        self.told: list[Announce] = []
+        self.files = files or Files()
+        self.events: list[Any] = []
+        self.disk = FakeDisk(self.events.append, random.Random(1), self.files)
+        self.main = main or Log(1 << 24)
+        if not self.main.epoch:
+            self.main.start_epoch(1)
+        self.broker = Broker(
+            Settings(ha_cluster=True, default_queue_limit=0),
+            None,
+            self.told.append,
+            lambda: f"uuid-{next(UUIDS)}",
+        )
+        self.broker.passive = True
+        for batch in self.main.batches(1):
+            fold(self.broker, batch.data)
+        self.local = LocalLog(
+            self.broker, self.disk, SYSTEM, segment_size=4096, marks=Marks(), nonce="n"
+        )
+        self.told += self.local.recover()
+        self.pump()
+        if not passive:
+            self.promote()
+
+    def promote(self) -> None:
+        self.broker.log_writer = self.main
+        self.broker.promoted(1)
+        if not self.broker.features:
+            self.broker.apply(1, FeatureEnabled("queue-kinds"))
+        self.told += self.local.settle()
+
+    def turn(self) -> None:
+        """End a turn: what was recorded goes to the disk's queue."""
+        self.local.seal(self.main.end if self.main.has_pending else 0)
+        self.main.seal()
+        self.local.turn()
+
+    def pump(self) -> None:
+        """Have the disk do all that it was asked for."""
+        while self.disk.pump() or self.events:
+            for event in self.events:
+                assert isinstance(event, LogWritten)
+                self.local.log.answer(event.mark)
+            self.events.clear()
+            self.local.turn()
+
+    def committed(self, main: int | None = None) -> int:
+        return self.local.answer(self.main.last if main is None else main)
+
+    def settled(self) -> None:
+        self.turn()
+        self.pump()
+        self.turn()
+        self.pump()
+
+    def queue(self, name: str, level: str = "none", **options: Any) -> Queue:
+        arguments = {"qpid.replicate": level, **options.pop("arguments", {})}
+        return self.broker.declare_queue(name, durable=True, arguments=arguments, **options)[0]
+
+    def restarted(self, how: str = "drop", *, passive: bool = False) -> Member:
+        self.disk.crash(how)
+        return Member(self.files, self.main, passive=passive)
+
+
+def send(member: Member, name: str, *bodies: str) -> list[int]:
+    return [
+        member.broker.publish(
+            "", name, build(body, header={"durable": True}), headers=dict
+        ).sequence
+        for body in bodies
+    ]
+
+
+def bodies(queue: Queue) -> list[bytes]:
+    return [message.body() for message in queue.messages_after(0, 1 << 40)]
+
+
+def expected(*texts: str) -> list[bytes]:
+    return [build(text, header={"durable": True}) for text in texts]
+
+
+@pytest.mark.parametrize("level", ["none", "configuration"])
+@pytest.mark.parametrize("passive", [True, False])
+def test_durable_messages_are_there_after_a_power_cut(level: str, passive: bool) -> None:
+    member = Member()
+    queue = member.queue("q", level)
+    member.settled()
+    send(member, "q", "a", "b", "c")
+    taker = a_taker(queue, 1)
+    member.broker.dispatch(1)
+    queue.dequeue(taker.got[0])
+    member.settled()
+    again = member.restarted(passive=passive)
+    found = again.broker.queues["q"]
+    assert bodies(found) == expected("b", "c")
+    assert found.uuid == queue.uuid and found.options.replicate == level
+    assert found.is_replica is (passive and level == "configuration")
+    if passive:
+        again.promote()
+    send(again, "q", "d")
+    again.settled()
+    assert bodies(again.restarted().broker.queues["q"]) == expected("b", "c", "d")
+
+
+def test_a_message_is_committed_when_it_is_synced_here() -> None:
+    member = Member()
+    member.queue("q")
+    member.settled()
+    (place,) = send(member, "q", "a")
+    assert place > LOCAL
+    member.turn()
+    assert member.committed() < place
+    member.pump()
+    assert member.committed() >= place
+
+
+def test_who_waits_for_both_logs_waits_for_the_cluster_too() -> None:
+    member = Member()
+    member.queue("mine")
+    member.broker.declare_queue("ours", durable=True, arguments={"qpid.replicate": "all"})
+    member.broker.declare_exchange("x", "fanout", arguments={"qpid.replicate": "all"})
+    for name in ("mine", "ours"):
+        member.broker.bind("x", name)
+    member.settled()
+    before = member.main.last
+    routed = member.broker.publish("x", "", DURABLE, headers=dict)
+    member.settled()
+    assert routed.queues == 2 and routed.sequence > LOCAL
+    assert member.committed(before) < routed.sequence
+    assert member.committed() >= routed.sequence
+
+
+def test_what_is_not_durable_is_not_kept() -> None:
+    member = Member()
+    member.broker.declare_queue("q", arguments={"qpid.replicate": "none"})
+    member.broker.declare_exchange("x", arguments={"qpid.replicate": "none"})
+    assert send(member, "q", "a") == [0]
+    member.settled()
+    again = member.restarted("keep")
+    assert "q" not in again.broker.queues and "x" not in again.broker.exchanges
+
+
+def test_bindings_exchanges_and_what_a_queue_remembers_are_there() -> None:
+    member = Member()
+    broker = member.broker
+    broker.declare_exchange("ours", "topic", durable=True, arguments={"qpid.replicate": "all"})
+    broker.declare_exchange("mine", "direct", durable=True, arguments={"qpid.replicate": "none"})
+    member.queue("q", arguments={"qpidha.dedup": "message-id"})
+    for exchange, key in (("mine", "k"), ("ours", "a.*"), ("amq.topic", "b.#"), ("mine", "gone")):
+        broker.bind(exchange, "q", key)
+    broker.unbind("mine", "q", "gone")
+    member.settled()
+    once = build("x", header={"durable": True}, properties={"message_id": "1"})
+    broker.publish("mine", "k", once, headers=dict)
+    (message,) = broker.queues["q"].messages.values()
+    broker.queues["q"].acquire(message)
+    broker.queues["q"].dequeue(message)
+    member.settled()
+    for _ in range(2):  # Also of a checkpoint.
+        member = member.restarted()
+        broker = member.broker
+        queue = broker.queues["q"]
+        assert broker.exchanges["mine"].binding(queue, "k") is not None
+        assert broker.exchanges["mine"].binding(queue, "gone") is None
+        assert broker.exchanges["ours"].binding(queue, "a.*") is not None
+        assert broker.exchanges["amq.topic"].binding(queue, "b.#") is not None
+        broker.publish("mine", "k", once, headers=dict)
+        assert not queue.messages and queue.deduplicated == 1
+        member.local.checkpoint()
+        member.pump()
+        assert not member.local.is_busy
+
+
+def test_a_checkpoint_beside_traffic_loses_and_doubles_nothing() -> None:
+    member = Member()
+    queue = member.queue("q")
+    other = member.queue("r", "configuration")
+    member.settled()
+    send(member, "q", *(f"m{number}" for number in range(50)))
+    send(member, "r", "one")
+    member.settled()
+    member.local.checkpoint()
+    for number in range(50):
+        send(member, "q", f"n{number}")
+        oldest = queue.messages[queue.ordering.lowest()]
+        queue.acquire(oldest)
+        queue.dequeue(oldest)
+        member.turn()
+        member.disk.pump()
+        member.disk.pump()
+        for event in member.events:
+            member.local.log.answer(event.mark)
+        member.events.clear()
+    member.settled()
+    left = bodies(queue)
+    assert len(left) == 50 and len(bodies(other)) == 1
+    names = [name for name in member.files.written if name.startswith("local/")]
+    assert any(name.endswith("checkpoint") for name in names)
+    again = member.restarted()
+    assert bodies(again.broker.queues["q"]) == left
+    assert bodies(again.broker.queues["r"]) == expected("one")
+
+
+def test_a_snapshot_of_the_primary_leaves_what_is_only_here() -> None:
+    member = Member()
+    member.queue("mine")
+    member.queue("ours", "configuration")
+    member.queue("gone", "configuration")
+    for name in ("mine", "ours", "gone"):
+        send(member, name, name)
+    member.settled()
+    member = member.restarted(passive=True)
+    # What the primary has: of these, only one queue, and a message that is its own.
+    primary = Member(main=member.main)
+    primary.broker.delete_queue("gone")
+    send(primary, "ours", "of the primary")
+    primary.settled()
+    objects = [*snapshot_objects(primary.broker)]
+    messages = [*snapshot_messages(primary.broker, primary.main.last)]
+    member.broker.reset(keep_local=True)
+    assert list(member.broker.queues) == ["mine"]
+    for data in (*objects, *messages):
+        fold(member.broker, data, is_snapshot=True)
+    assert bodies(member.broker.queues["ours"]) == expected("ours")
+    told = member.local.settle()
+    assert [one.event_code for one in told] == [LOCAL_GONE] and "queue gone" in told[0].text
+    member.settled()
+    member.main = primary.main
+    again = member.restarted(passive=True)
+    assert bodies(again.broker.queues["mine"]) == expected("mine")
+    assert bodies(again.broker.queues["ours"]) == expected("ours")
+    assert "gone" not in again.broker.queues
+
+
+def test_a_crash_in_the_middle_of_a_snapshot_leaves_it_too() -> None:
+    member = Member()
+    member.queue("ours", "configuration")
+    send(member, "ours", "a")
+    member.settled()
+    member.broker.passive = True
+    member.broker.reset(keep_local=True)
+    member.settled()
+    again = member.restarted(passive=True)
+    assert bodies(again.broker.queues["ours"]) == expected("a")
+
+
+def test_a_replicated_queue_takes_the_name_of_a_local_one_and_that_is_told() -> None:
+    member = Member()
+    member.queue("q")
+    send(member, "q", "a")
+    member.settled()
+    member = member.restarted(passive=True)
+    primary = Member(main=member.main)
+    primary.broker.declare_queue("q", durable=True, arguments={"qpid.replicate": "all"})
+    primary.settled()
+    for batch in primary.main.batches(1):
+        fold(member.broker, batch.data)
+    assert member.told[-1].event_code == LOCAL_GONE
+    member.settled()
+    member.main = primary.main
+    again = member.restarted()
+    assert not again.broker.queues["q"].messages and again.broker.queues["q"].uid > 0
+
+
+def test_a_deleted_queue_does_not_come_back() -> None:
+    member = Member()
+    member.queue("q")
+    member.queue("r", "configuration")
+    for name in ("q", "r"):
+        send(member, name, "a")
+    member.settled()
+    for name in ("q", "r"):
+        assert member.broker.delete_queue(name).sequence > LOCAL
+    member.settled()
+    again = member.restarted()
+    assert not again.broker.queues and not again.local._things
+
+
+def test_a_level_that_changes_takes_the_messages_along() -> None:
+    member = Member()
+    queue, _ = member.broker.declare_queue("q", durable=True)
+    assert queue.options.fallback == "none" and queue.local_writer is not None
+    send(member, "q", "a")
+    member.settled()
+    levels = member.broker.levels
+    levels.wanted = lambda queue: "configuration"  # type: ignore[method-assign]
+    levels.look(queue)
+    send(member, "q", "b")
+    member.settled()
+    assert queue.uid > 0 and queue.options.replicate == "configuration"
+    member = member.restarted()
+    queue = member.broker.queues["q"]
+    assert bodies(queue) == expected("a", "b") and queue.uid > 0
+    member.broker.levels.wanted = lambda queue: "none"  # type: ignore[method-assign]
+    member.broker.levels.look(queue)
+    send(member, "q", "c")
+    member.settled()
+    queue = member.restarted().broker.queues["q"]
+    assert bodies(queue) == expected("a", "b", "c") and queue.uid < 0
+
+
+def test_messages_that_leave_the_log_of_the_cluster_are_kept_here() -> None:
+    member = Member()
+    queue, _ = member.broker.declare_queue("q", durable=True, arguments={})
+    levels = member.broker.levels
+    for level, more in (("all", "a"), ("configuration", "b")):
+        levels.wanted = lambda queue, level=level: level  # type: ignore[method-assign, misc]
+        levels.look(queue)
+        for _ in range(10):
+            member.settled()
+            member.broker.go_on_walking(member.main.last)
+        assert queue.options.replicate == level
+        send(member, "q", more)
+    member.settled()
+    assert any(
+        isinstance(record, LevelChanged)
+        for batch in member.main.batches(1)
+        for record in _records(batch.data)
+    )
+    assert bodies(member.restarted().broker.queues["q"]) == expected("a", "b")
+
+
+def _records(data: bytes) -> list[object]:
+    return [entry[1] for entry in decode(data) if not isinstance(entry, EnqueueRun)]
+
+
+def test_records_of_the_cluster_take_away_what_is_kept_here() -> None:
+    member = Member()
+    queue = member.queue("r", "configuration")
+    send(member, "r", "a")
+    member.settled()
+    member = member.restarted(passive=True)
+    member.broker.apply(9, QueueDeleted(queue.uid))
+    member.settled()
+    assert not member.local._things
+
+
+def test_damage_names_what_to_move_away() -> None:
+    member = Member()
+    member.queue("q")
+    send(member, "q", "a")
+    member.settled()
+    send(member, "q", "b")
+    member.settled()
+    (name,) = [name for name in member.files.written if name.startswith("local/")]
+    data = bytearray(member.files.written[name])
+    data[len(data) // 2] ^= 0xFF
+    member.disk.crash("drop")
+    member.files.written[name] = bytes(data)
+    with pytest.raises(LogDamaged, match="local log: ") as damaged:
+        Member(member.files, member.main)
+    assert "journal/local" in damaged.value.hint

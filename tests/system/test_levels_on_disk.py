@@ -1,0 +1,177 @@
+"""Durable messages on queues of all three levels survive the restart of one member, of all, and a
+power cut: each on the broker that accepted them, and those of level `all` on every one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.system.clients import browse, receive, send, wait_browse
+from tests.system.cluster import Broker, Cluster, wait_for
+from tests.system.power import LIE
+from tests.system.test_power_cut import POWER, lose_power
+
+pytestmark = pytest.mark.system
+LEVELS = ("none", "configuration", "all")
+
+
+def declare(broker: Broker) -> None:
+    """Make a durable queue of each level, with an exchange of level none that leads to that."""
+    for level in LEVELS:
+        given = {"qpid.replicate": level}
+        broker.call("declare_queue", name=level, durable=True, arguments=given)
+    broker.call(
+        "declare_exchange",
+        name="ex",
+        type="fanout",
+        durable=True,
+        arguments={"qpid.replicate": "none"},
+    )
+    broker.bind("ex", "none")
+
+
+def fill(broker: Broker, first: int = 0) -> list[str]:
+    """Send some messages to each queue, and take the first away that is there; return what was
+    sent.
+    """
+    bodies = [f"m{number}" for number in range(first, first + 10)]
+    for level in LEVELS:
+        send(broker, level, bodies, durable=True)
+    for level in LEVELS:
+        assert receive(broker, level, 1)
+    return bodies
+
+
+def check(broker: Broker, expected: list[str]) -> None:
+    """See that a broker has these messages on all queues."""
+    for level in LEVELS:
+        wait_browse(broker, level, expected)
+
+
+def kill(cluster: Cluster, *indexes: int) -> None:
+    """End brokers with SIGKILL."""
+    for i in indexes:
+        cluster.kill(i)
+
+
+def stop_in_order(cluster: Cluster, *indexes: int) -> None:
+    """End brokers in good order."""
+    for i in indexes:
+        process = cluster[i].process
+        assert process is not None
+        os.kill(process.pid, signal.SIGTERM)
+    for i in indexes:
+        process = cluster[i].process
+        assert process is not None
+        process.wait()
+        cluster[i].kill()
+
+
+def power(cluster: Cluster, *indexes: int) -> None:
+    """Cut their power."""
+    lose_power(cluster, *indexes, choices=random.Random(7))
+
+
+WAYS = pytest.mark.parametrize("end", [kill, stop_in_order, power])
+
+
+@WAYS
+def test_one_member_has_its_messages_again_as_a_backup_and_when_it_is_primary(
+    a_cluster: Callable[..., Cluster], end: Callable[..., None]
+) -> None:
+    cluster = a_cluster(3, module=POWER, ha_safety="strict")
+    declare(cluster[0])
+    expected = fill(cluster[0])[1:]
+    cluster.wait_settled(0)
+    end(cluster, 0)
+    cluster.promote(1)
+    cluster[0].restart()
+    cluster[0].wait_state("ready")
+    check(cluster[0], expected)
+    # The new primary has what is replicated, and takes more.
+    assert browse(cluster[1], "all") == expected
+    assert browse(cluster[1], "configuration") == []
+    assert "none" not in cluster[1].queue_names()
+    send(cluster[1], "configuration", ["of the second"], durable=True)
+    cluster.kill(1)
+    cluster.promote(0)
+    cluster[1].restart()
+    cluster.wait_settled(0)
+    check(cluster[0], expected)
+    wait_browse(cluster[1], "configuration", ["of the second"])
+    send(cluster[0], "ex", ["by the exchange"], durable=True)
+    assert browse(cluster[0], "none") == [*expected, "by the exchange"]
+
+
+@WAYS
+def test_all_members_have_theirs_again(
+    a_cluster: Callable[..., Cluster], end: Callable[..., None]
+) -> None:
+    cluster = a_cluster(3, module=POWER, ha_safety="strict")
+    declare(cluster[0])
+    expected = fill(cluster[0])[1:]
+    cluster.wait_settled(0)
+    for _ in range(2):
+        end(cluster, 0, 1, 2)
+        for broker in cluster:
+            broker.restart()
+        cluster.wait_connected()
+        cluster.promote(0)
+        cluster.wait_settled(0)
+        check(cluster[0], expected)
+        expected = [*expected, *fill(cluster[0], 100)][1:]
+
+
+def test_a_snapshot_of_a_primary_takes_nothing_that_is_only_here(
+    a_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = a_cluster(3, module=POWER, ha_safety="strict", log_memory="1k", log_disk="0")
+    declare(cluster[0])
+    expected = fill(cluster[0])[1:]
+    cluster.wait_settled(0)
+    power(cluster, 0)
+    cluster.promote(1)
+    # More than the primary keeps of its log, so that the other one gets a snapshot.
+    send(cluster[1], "all", [f"n{number}" * 1000 for number in range(200)], durable=True)
+    receive(cluster[1], "all", 200)
+    cluster[0].restart()
+    cluster[0].wait_state("ready")
+    for level in ("none", "configuration"):
+        wait_browse(cluster[0], level, expected)
+
+
+def test_a_member_that_runs_alone_has_all_three_and_takes_them_back(
+    a_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = a_cluster(2)
+    declare(cluster[0])
+    expected = fill(cluster[0])[1:]
+    cluster.wait_settled(0)
+    kill(cluster, 0, 1)
+    cluster[0].options |= {"ha_cluster": "no", "ha_brokers_url": None}
+    cluster[0].restart()
+    check(cluster[0], expected)
+    for level in LEVELS:
+        send(cluster[0], level, ["alone"], durable=True)
+    kill(cluster, 0)
+    cluster[0].restart()
+    check(cluster[0], [*expected, "alone"])
+
+
+def test_a_disk_that_lies_about_syncs_is_noticed_here(
+    a_cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the tests above can fail."""
+    monkeypatch.setenv(LIE, "data")
+    cluster = a_cluster(1, module=POWER, ha_safety="strict")
+    declare(cluster[0])
+    fill(cluster[0])
+    power(cluster, 0)
+    cluster[0].start()
+    wait_for(lambda: cluster[0].state or not cluster[0].is_running, what="whether it starts or not")
+    assert not cluster[0].is_running or "none" not in cluster[0].queue_names()
