@@ -559,7 +559,7 @@ class Settings:
     log_disable: str = option(
         "",
         LogSelectors(may_be_empty=True),
-        "What not to log, although log-enable says so.",
+        "What not to log, although log-enable says so; what is critical always is.",
         group=LOG,
         repeat=True,
     )

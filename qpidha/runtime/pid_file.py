@@ -19,7 +19,13 @@ from qpidha.runtime.exits import CannotStart, code_of, reason_of
 
 _LOCK = struct.Struct("hhqqi")
 """What fcntl(2) calls struct flock: type, whence, start, length, process."""
+UNSEEN = -1
+"""What the kernel calls a process of another pid namespace, or of another machine."""
 _HINT = "give a directory that this user may write with pid-dir"
+
+
+def _shown(pid: int) -> str:
+    return str(pid) if pid > 0 else "unknown"
 
 
 def pid_path(folder: str, port: int) -> str:
@@ -43,7 +49,7 @@ class PidFile:
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError as error:
             raise CannotStart(
-                f"pid file {self.path} is in use by process {_holder(self.path) or 'unknown'}",
+                f"pid file {self.path} is in use by process {_shown(_holder(self.path))}",
                 hint="stop that broker, or give this one a pid-dir of its own",
                 code=UNAVAILABLE,
             ) from error
@@ -80,16 +86,24 @@ def running(path: str) -> int:
     CannotStart.
     """
     try:
-        return _holder(path)
+        pid = _holder(path)
     except OSError as error:
         raise CannotStart(
             f"whether a broker runs cannot be told: {path}: {reason_of(error)}",
             hint="ask as the user of the broker, or as root",
             code=NO_PERMISSION,
         ) from error
+    if pid == UNSEEN:
+        raise CannotStart(
+            f"pid file {path} is in use by a process that is not seen from here",
+            hint="ask where that broker runs, such as in its container",
+            code=UNAVAILABLE,
+        )
+    return pid
 
 
 def _holder(path: str) -> int:
+    """Return the process that has the lock on a pid file; 0 if none has. Raises OSError."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -99,7 +113,9 @@ def _holder(path: str) -> int:
         kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
     finally:
         os.close(file)
-    return 0 if kind == fcntl.F_UNLCK else int(pid)
+    if kind == fcntl.F_UNLCK:
+        return 0
+    return pid if pid > 0 else UNSEEN
 
 
 def end(path: str, number: signal.Signals, patience: float) -> int:

@@ -19,6 +19,7 @@ from qpidha.runtime.pid_file import PidFile, running
 from tests.patience import STATE
 from tests.runtime.daemons import COMMAND, ENVIRONMENT, Running, run
 from tests.system.cluster import wait_for
+from tests.system.net import can_make_namespaces
 
 
 def gone(pid: int) -> bool:
@@ -248,6 +249,20 @@ def test_a_file_does_not_send_a_broker_into_the_background(place: Path) -> None:
     with Running("--config", place / "conf", "--data-dir", place / "d") as daemon:
         _, log = daemon.end(signal.SIGTERM)
     assert len(re.findall(r"(daemon|quit|wait) \(line .*it is for the command line", log)) == 3
+
+
+@pytest.mark.skipif(not can_make_namespaces(), reason="no namespaces may be made here")
+def test_a_broker_of_another_container_is_not_taken_for_none(place: Path) -> None:
+    """Its number means another process here: nobody must be ended for it."""
+    with Running("--data-dir", place) as daemon:
+        words = [*COMMAND, "--data-dir", str(place), "--port", str(daemon.port)]
+        inside = ["unshare", "--pid", "--fork", *words]
+        for word in ("-c", "-q", "-k"):
+            done = subprocess.run(
+                [*inside, word], capture_output=True, text=True, env=ENVIRONMENT, timeout=STATE
+            )
+            assert done.returncode == 69 and "not seen from here" in done.stderr
+        assert daemon.process.poll() is None and run(*words[3:], "-c")[0] == 0
 
 
 def test_of_two_brokers_with_one_pid_file_the_second_does_not_start(place: Path) -> None:
