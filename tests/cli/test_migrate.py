@@ -17,9 +17,11 @@ from qpidha.client.aio import Client
 from qpidha.client.message import Message
 from tests.cli.conftest import Said
 from tests.cli.test_messages import Run
+from tests.interop.rabbitmq import free_ports
 from tests.patience import STATE
 from tests.runtime.daemons import Running
 from tests.system.cluster import wait_for
+from tests.system.credentials import Authority, users_file
 
 Start = Callable[..., str]
 
@@ -205,3 +207,43 @@ def test_a_broker_is_not_moved_to_itself_and_one_that_is_away_is_named(
     assert said.code != 0 and "no broker's address" in said.err
     said = qpid_ha("migrate", here, "--from-management", "http://127.0.0.1:9", "-b", start())
     assert said.code in (0, 69)
+
+
+def test_each_side_has_its_login_and_its_certificates(
+    qpid_ha: Run, start: Start, tmp_path: Path
+) -> None:
+    sides = {}
+    for side, password in (("old", "first"), ("new", "second")):
+        folder = tmp_path / side
+        folder.mkdir()
+        authority = Authority(folder)
+        certificate, key = authority.issue("broker", "DNS:localhost,IP:127.0.0.1")
+        users = users_file(folder / "users", {"ann": password, "eve": password})
+        (folder / "password").write_text(f"{password}\n")
+        (folder / "acl").write_text("acl allow ann all all\nacl deny all all\n")
+        (port,) = free_ports(1)
+        options = {
+            "--users-file": users,
+            "--acl-file": folder / "acl",
+            "--ssl-cert": certificate,
+            "--ssl-key": key,
+            "--ssl-port": port,
+        }
+        start(*(str(word) for pair in options.items() for word in pair))
+        login = ["--user", "ann", "--password-file", str(folder / "password")]
+        trusted = ["--ssl-trusted", str(authority.certificate)]
+        sides[side] = (f"amqps://localhost:{port}", login, trusted)
+    (old, login, trusted), (new, new_login, new_trusted) = sides["old"], sides["new"]
+    to = ["-b", new, *new_login, *new_trusted]
+    assert qpid_ha("queue", "add", "orders", "-b", old, *login, *trusted).code == 0
+    assert qpid_ha("send", "orders", "-m", "30", "-b", old, *login, *trusted).code == 0
+    source = [old, "--from-password-file", login[-1], "--from-ssl-trusted", trusted[-1]]
+    said = qpid_ha("migrate", *source, "--from-user", "ann", *to, "-o", "json")
+    assert said.code == 0 and rows(said)["orders"]["target_after"] == 30, said.err
+    said = qpid_ha("migrate", *source, "--from-user", "eve", "orders", *to)
+    assert said.code == 77 and "Traceback" not in said.err
+    wrong = [old, "--from-user", "ann", "--from-password-file", new_login[-1]]
+    said = qpid_ha("migrate", *wrong, "--from-ssl-trusted", trusted[-1], "orders", *to)
+    assert said.code == 77 and "--from-user" in said.err
+    said = qpid_ha("migrate", *wrong[:3], "--from-password-file", login[-1], "orders", *to)
+    assert said.code != 0 and "--from-ssl-trusted" in said.err

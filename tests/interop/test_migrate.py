@@ -27,7 +27,12 @@ from tests.system.cluster import Cluster, wait_for
 
 MESSAGES = int(os.environ.get("QPIDHA_MIGRATE_MESSAGES", "6000"))
 LONG = LONG_TEST + MESSAGES / 100
-QUEUES = [("orders", {}), ("plain", {}), ("by_priority", {"x-max-priority": 9})]
+QUEUES: list[tuple[str, dict[str, Any]]] = [
+    ("orders", {}),
+    ("plain", {}),
+    ("by_priority", {"x-max-priority": 9}),
+    ("quorum", {"x-queue-type": "quorum"}),
+]
 DEFINITIONS: dict[str, Any] = {
     "vhosts": [{"name": "/"}],
     "policies": [],
@@ -190,6 +195,25 @@ def test_messages_without_an_id_are_twice_rather_than_lost(
     assert set(numbers) == set(range(count))
     assert len(numbers) - count <= row["perhaps_twice"]
     assert row["moved_in_all"] == len(numbers)
+
+
+@needs_rabbitmq
+@pytest.mark.timeout(LONG)
+@pytest.mark.parametrize("queue", ["by_priority", "quorum"])
+def test_queues_of_other_kinds_move_once_though_it_is_killed(
+    rabbitmq: RabbitMQ, a_cluster: Callable[..., Cluster], queue: str
+) -> None:
+    count = min(MESSAGES, 4000)
+    fill(rabbitmq.address, f"/amq/queue/{queue}", count, **GUEST)
+    cluster = a_cluster(1)
+    words = [*source_of(rabbitmq), queue, "-b", cluster[0].address, "--declare"]
+    killed_when(lambda: depth(cluster, queue) > count // 4, *words)
+    code, rows, log = migrate(*words)
+    assert code == 0 and rows[queue]["perhaps_twice"] == 0, (rows, log)
+    numbers = [one.application_properties["number"] for one in taken(cluster[0].address, queue)]
+    assert sorted(numbers) == list(range(count))
+    if queue == "quorum":
+        assert numbers == list(range(count))
 
 
 @needs_rabbitmq

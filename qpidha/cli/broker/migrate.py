@@ -35,7 +35,7 @@ from qpidha.client.command.exits import Failure, failure_of, failures
 from qpidha.client.command.output import EPILOG, print_json, print_table, talk
 from qpidha.client.command.passwords import read_password
 from qpidha.client.endpoint import Endpoint, Tls, parse_endpoints
-from qpidha.client.errors import ClientError
+from qpidha.client.errors import ClientError, LoginError, TlsError
 from qpidha.client.management import AmqpManagement
 from qpidha.model.errors import RefusedRequest
 from qpidha.model.exit_codes import DATA_ERROR, NO, NO_INPUT, OK, UNAVAILABLE, USAGE
@@ -120,11 +120,14 @@ class Source:
         """The address of a queue there."""
         self.drains = True
         """Whether it says when it has no more."""
+        self.name = f"{endpoints[0].host}:{endpoints[0].port}"
+        """What the notes of a migration know it by."""
 
     def meet(self, properties: dict[Any, Any], form: str) -> None:
         """Learn what broker it is."""
         product, version = str(properties.get("product")), str(properties.get("version"))
         self.is_ours = "qpidha.system-id" in properties
+        self.name = str(properties.get("cluster_name") or self.name)
         # Its session fails when a classic queue is drained.
         self.drains = product != "RabbitMQ" or not version.startswith("3.")
         if form:
@@ -314,6 +317,21 @@ def _migrate(
     raise typer.Exit(code)
 
 
+def _of_source(error: ClientError) -> Failure:
+    """Say why the source does not let us in, in the words of its options."""
+    failure = failure_of(error)
+    if isinstance(error, LoginError):
+        failure.hint = (
+            "--from-user NAME --from-password-file FILE, or --from-sasl-mechanism, such as PLAIN "
+            "without TLS"
+        )
+    elif isinstance(error, TlsError):
+        failure.hint = "--from-ssl-trusted FILE, with the certificate of who signed the source's"
+    else:
+        failure.hint = "does the source speak AMQP 1.0 there? RabbitMQ 3 needs rabbitmq_amqp1_0"
+    return failure
+
+
 def _argument(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -377,6 +395,10 @@ class _Migration:
             endpoints_of(targets, options), tls=tls_of(options), **self._manners("the target")
         )
         there = Client(self._endpoints, tls=self._tls, **self._manners("the source"))
+        try:
+            await there.open(options.patience())
+        except ClientError as error:
+            raise _of_source(error) from error
         async with there:
             self._source.meet(there.broker_properties, self._form)
             async with here:
@@ -512,8 +534,7 @@ class _Migration:
                     row.exists, row.target_before = True, 0
 
     def _notes(self, row: Row) -> str:
-        first = self._endpoints[0]
-        return note_queue(f"{first.host}:{first.port}", f"{self._vhost}\0{row.queue}", row.queue)
+        return note_queue(self._source.name, f"{self._vhost}\0{row.queue}", row.queue)
 
     def _count_again(self) -> None:
         """Count at both ends; what cannot be counted is left out."""
