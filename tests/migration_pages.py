@@ -43,7 +43,7 @@ QPID_TOOLS = {
     "qpid-store-resize": "there is one log, which grows and is checkpointed: nothing to do",
     "qpid-qls-analyze": "`qpid-ha journal dump`",
     "qmf-tool": "QMF is not spoken: `qpid-ha methods`",
-    "saslpasswd2": "`qpid-ha user add`",
+    "saslpasswd2": "`qpid-ha user add`; `qpid-ha user import` takes a sasldb over",
     "sasldblistusers2": "`qpid-ha user list`",
     "service qpidd": "systemd's unit ([packages.md](packages.md)), or the script `qpidd` of "
     "[rgmanager.md](rgmanager.md)",

@@ -24,7 +24,7 @@ OF_COMMAND_LINE = "it is for the command line, as in qpidhad --daemon --wait 60"
 _LINES = "lines of the log have one form, or with log-format=json another one"
 IGNORED = {
     "worker-threads": "the broker runs in one thread",
-    "sasl-config": "users are in users-file, which qpid-ha user add writes",
+    "sasl-config": "users are in users-file; qpid-ha user import takes a sasldb over",
     "acl-query": "",
     "known-hosts-url": "clients learn ha-brokers-url",
     "domain": "no outgoing connections are made by the names of domains",

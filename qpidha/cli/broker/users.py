@@ -20,6 +20,7 @@ import typer
 
 from qpidha.amqp.peer.sasl import Users, is_of_user, line_of_secret, lines_of_user
 from qpidha.cli.app import add_group, settings_of
+from qpidha.cli.broker.sasldb import names_in, passwords_in
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import Listing, print_json, print_list, talk
@@ -34,7 +35,10 @@ USERS = Listing(
     ("name", "mechanisms", "iterations"),
     cells={"mechanisms": lambda row: " ".join(row["mechanisms"])},
 )
+IMPORTED = Listing("users", ("name", "change", "why"))
 MODE = 0o600
+NEW_PASSWORD = 15
+"""Random bytes of a new password."""
 FORBIDDEN = "$:"
 """Characters that would end a name before its end."""
 
@@ -75,8 +79,8 @@ def add(app: typer.Typer) -> None:
     add_group(
         app,
         "user",
-        "Add, delete and list the users of a users file.",
-        {"add": _add, "del": _del, "list": _list},
+        "Add, delete, import and list the users of a users file.",
+        {"add": _add, "del": _del, "import": _import, "list": _list},
     )
 
 
@@ -94,20 +98,9 @@ def _add(
     Example: qpid-ha user add alice --users-file /etc/qpidha/users
     """
     options = settings_of(context)
-    # Spaces and control characters are not printable, or are split at.
-    if (
-        not name.isprintable()
-        or name.split() != [name]
-        or name.startswith("#")
-        or any(character in name for character in FORBIDDEN)
-    ):
-        hint = "no $, no :, no spaces or control characters in it, and no # at its beginning"
-        raise Failure(USAGE, f"{name!r} cannot be a user's name", hint=hint)
-    if without_realm(name, realm) == ANONYMOUS:
-        text = f"a user cannot be called {ANONYMOUS}: that is who does not log in"
-        raise Failure(USAGE, text, hint="give another name")
-    file = _read(users_file, realm, missing_ok=True)
     try:
+        _check_name(name, realm)
+        file = _read(users_file, realm, missing_ok=True)
         password = _password(options, name, password_stdin)
         lines = lines_of_user(name, password, secrets.token_bytes)
         if not file.users.has_secret:
@@ -122,6 +115,107 @@ def _add(
         "changed" if known else "added",
         f"user {name} {'has a new password' if known else 'is added'} in {file.path}",
     )
+
+
+def _import(
+    context: typer.Context,
+    sasldb: Annotated[str, typer.Argument(help="the sasldb of qpidd, as /etc/sasldb2")],
+    users_file: UsersFile,
+    new_passwords: Annotated[
+        str,
+        typer.Option(
+            "--new-passwords",
+            metavar="FILE",
+            help="give each user a new password, and write them into this file, which is new",
+        ),
+    ] = "",
+    realm: Realm = DEFAULTS["realm"],
+) -> None:
+    """Add the users of a sasldb, with the passwords that they have there; those who are users
+    already stay as they are.
+
+    Example: qpid-ha user import /etc/sasldb2 --users-file /etc/qpidha/users
+    """
+    options = settings_of(context)
+    file = _read(users_file, realm, missing_ok=True)
+    found: dict[str, str | None]
+    if new_passwords:
+        found = {name: secrets.token_urlsafe(NEW_PASSWORD) for name in names_in(sasldb)}
+    else:
+        found = {name: _text_of(password) for name, password in passwords_in(sasldb).items()}
+    if not found:
+        raise Failure(NO, f"there are no users in {sasldb}", hint="name another sasldb")
+    lines, rows, added = [*file.lines], [], {}
+    for full, password in sorted(found.items()):
+        name = file.users.bare(full)
+        fate, why = "added", ""
+        try:
+            _check_name(name, realm)
+            if name in file.users.verifiers or name in added:
+                fate, why = "kept", "a user of the file already"
+            elif password is None:
+                raise InvalidArgument("the password is no text")
+            else:
+                lines += lines_of_user(name, password, secrets.token_bytes)
+                added[name] = password
+        except InvalidArgument as error:
+            fate, why = "refused", error.text
+        rows.append({"name": name, "change": fate, "why": why})
+    if added:
+        if not file.users.has_secret:
+            lines.insert(0, line_of_secret(secrets.token_bytes))
+        if new_passwords:
+            _write_passwords(new_passwords, added)
+        try:
+            _write(file.path, lines)
+        except Failure:
+            if new_passwords:
+                os.unlink(new_passwords)  # They are nobody's.
+            raise
+    print_list(options, IMPORTED, rows)
+    if any(row["change"] == "refused" for row in rows):
+        raise Failure(
+            NO, f"not all users of {sasldb} are in {file.path}", hint="qpid-ha user add NAME"
+        )
+
+
+def _check_name(name: str, realm: str) -> None:
+    """Raise InvalidArgument for what cannot be the name of a user."""
+    # Spaces and control characters are not printable, or are split at.
+    # What is no text in a sasldb was replaced.
+    if (
+        not name.isprintable()
+        or "\ufffd" in name
+        or name.split() != [name]
+        or name.startswith("#")
+        or any(character in name for character in FORBIDDEN)
+    ):
+        hint = "no $, no :, no spaces or control characters in it, and no # at its beginning"
+        raise InvalidArgument(f"{name!r} cannot be a user's name", hint=hint)
+    if without_realm(name, realm) == ANONYMOUS:
+        text = f"a user cannot be called {ANONYMOUS}: that is who does not log in"
+        raise InvalidArgument(text, hint="give another name")
+
+
+def _text_of(password: bytes) -> str | None:
+    try:
+        return password.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _write_passwords(path: str, passwords: dict[str, str]) -> None:
+    """Write new passwords into a file that is new, too, and for nobody else to read."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(f"{name} {password}\n" for name, password in passwords.items())
+    except OSError as error:
+        raise Failure(
+            NO_PERMISSION if isinstance(error, PermissionError) else NO_INPUT,
+            f"cannot write {path}: {error.strerror}",
+            hint="--new-passwords names a file that is not there yet",
+        ) from error
 
 
 def _del(
