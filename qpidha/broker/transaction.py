@@ -391,6 +391,9 @@ class Transaction:
         accepted: dict[Queue, list[Message]] = {}
         for retirement in by_fate[Fate.ACCEPT]:
             accepted.setdefault(retirement.queue, []).append(retirement.message)
+        for queue, messages in accepted.items():
+            size = sum(message.size for message in messages)
+            queue.transacted(len(messages), size, is_departure=True)
         # First what makes room, last what may take some; queues that have come to their end stay
         # until all is done.
         leave = self._broker.departures.leave
@@ -433,6 +436,8 @@ class Transaction:
             if not queues:
                 exchange.drop(len(post.payload))
         there = [queue for queue in queues if not queue.deleted]
+        for queue in there:
+            queue.transacted(1, len(post.payload), is_departure=False)
         if not there:
             return 0
         sequence, leaving = self._broker.put_on_all(

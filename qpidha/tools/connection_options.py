@@ -35,7 +35,7 @@ from qpidha.client.errors import (
     TimedOut,
     TlsError,
 )
-from qpidha.client.management import Conversation
+from qpidha.client.management import ADMINISTRATOR, Conversation
 from qpidha.model.errors import QpidHaError, RefusedRequest
 from qpidha.model.exit_codes import NO, OK
 from qpidha.model.printable import printable_lines
@@ -246,12 +246,18 @@ class Connecting:
 
     def open_as_admin(self, brokers: str) -> Client:
         """Connect as an administrator; without --ha-admin to a broker that lets clients in too."""
-        if self.is_admin:
-            return self.client(brokers).open()
-        client = self.open(brokers)
-        with suppress(ClientError):
-            client.close()
-        return self.client(client.endpoint, is_admin=True).open()
+        serving: str | Endpoint = brokers
+        if not self.is_admin:
+            client = self.open(brokers)
+            with suppress(ClientError):
+                client.close()
+            serving = client.endpoint
+        try:
+            return self.client(serving, is_admin=True).open()
+        except LoginError as denied:
+            if ADMIN in denied.reason:
+                denied.hint = ADMINISTRATOR
+            raise
 
     @contextmanager
     def management(self, brokers: str, *, needs_admin: bool = False) -> Iterator[Conversation]:

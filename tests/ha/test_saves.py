@@ -198,7 +198,7 @@ def test_a_primary_accepts_when_the_smaller_set_is_on_its_own_disk() -> None:
     assert world.machines[0].accepted == ["a"] and explain(world.machines[0].cluster) == []
 
 
-def test_what_was_committed_in_an_earlier_time_in_office_is_not_told_in_a_later_one() -> None:
+def test_what_was_transacted_in_an_earlier_time_in_office_is_not_told_in_a_later_one() -> None:
     world, _ = started()
     primary = world.machines[0]
     primary.state_hangs = True

@@ -37,6 +37,16 @@ def send(client: Client, queue: str, count: int) -> None:
                 sender.send(b"x" * 100)
 
 
+def transact(client: Client) -> None:
+    """Send a message in a transaction, and take one in another."""
+    with client.transaction() as transaction, client.sender("done") as sender:
+        sender.send(b"z" * 100, transaction=transaction)
+    with client.receiver("done", credit=0) as receiver:
+        receiver.add_credit(1)
+        with client.transaction() as transaction:
+            receiver.receive().accept(transaction)
+
+
 @contextmanager
 def busy(at: str) -> Iterator[Client]:
     """A client that has done something, and consumes still."""
@@ -61,6 +71,7 @@ def busy(at: str) -> Iterator[Client]:
         for _ in range(3):
             taken.receive().accept()
         taken.close()
+        transact(client)
         Conversation(client).call("purge_queue", {"name": "old"})
         steady = client.receiver("work", name="steady", credit=0)
         steady.add_credit(2)
@@ -96,6 +107,7 @@ def test_what_there_is_of_access_control(tmp_path: Path) -> None:
         }
         printed, code = called(f"qpid-stat --acl -b ann/ann@{at}", {})
         assert code == 1 and printed.startswith("Failed: AuthenticationFailure - ")
+        assert printed.endswith("Try: log in as the user that ha-username names\n")
         assert called(f"qpid-stat -q -b ann/ann@{at} --ha-admin", {}) == ("Queues\n", 0)
 
 

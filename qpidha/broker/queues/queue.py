@@ -226,6 +226,10 @@ class Queue(Backlog):
         "_own_arrivals",
         "alerts",
         "bindings",
+        "transacted_in",
+        "transacted_in_bytes",
+        "transacted_out",
+        "transacted_out_bytes",
         "consumers",
         "deduplicated",
         "deleted",
@@ -307,7 +311,7 @@ class Queue(Backlog):
         self.bindings: dict[tuple[int, str], None] = {}
         """(exchange uid, key) of each binding."""
         self.deleted = False
-        self.enqueued = self.deduplicated = 0  # totals
+        self._begin_totals()
         self.not_rerouted = 0
         """Messages, in total, that were to go elsewhere, found no place there, and were dropped."""
         self.unplaced: dict[int, tuple[Message, Cause]] = {}
@@ -375,6 +379,21 @@ class Queue(Backlog):
         left in one turn are counted by the primary only: no other broker hears of them.
         """
         return {name: self.departed[cause] for cause, name in CAUSES}
+
+    def _begin_totals(self) -> None:
+        self.enqueued = self.deduplicated = 0
+        self.transacted_in = self.transacted_in_bytes = 0
+        self.transacted_out = self.transacted_out_bytes = 0
+        """Of what came, and of what was accepted, that of transactions."""
+
+    def transacted(self, messages: int, size: int, *, is_departure: bool) -> None:
+        """Count what a transaction puts here, or has taken."""
+        if is_departure:
+            self.transacted_out += messages
+            self.transacted_out_bytes += size
+        else:
+            self.transacted_in += messages
+            self.transacted_in_bytes += size
 
     @property
     def oldest_arrival(self) -> Arrival | None:
