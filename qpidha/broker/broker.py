@@ -814,6 +814,12 @@ class Broker(State):
         former = links.links.get(wanted.name)
         uuid = former.uuid if former is not None else self._make_uuid()
         wanted = replace(wanted, uuid=uuid, tag=links.tag or tag)
+        if former is not None and not wanted.password:
+            # Whoever knows no password, such as a file of definitions, leaves the one that is
+            # there; but it is not sent to other addresses, or in another way.
+            kept = replace(wanted, password=former.password, durable=former.durable)
+            if kept == former:
+                wanted.password = former.password
         self._check_durable("link", wanted)
         if former == wanted:
             return links.sequence(former)

@@ -31,6 +31,7 @@ MOST_CREDIT = 100_000
 MOST_EXCLUDES = 32
 QUEUE, EXCHANGE, DYNAMIC = "queue", "exchange", "dynamic"
 KINDS = (QUEUE, EXCHANGE)
+DIRECTIONS = ("pull", "push")
 MECHANISMS = ("", "ANONYMOUS", "EXTERNAL", "PLAIN", "SCRAM-SHA-1", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -137,6 +138,11 @@ def link_asked_for(
             hint=f"use one of {', '.join(filter(None, MECHANISMS))}, or none to choose by itself",
         )
     return LinkDeclared(name, "", found, mechanism, *login, durable=durable)
+
+
+def tags_in(text: str) -> list[str]:
+    """Return the tags that a text names, with commas between."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def check_route(route: RouteDeclared) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.declaration import exchange_asked_for, properties_of, queue_asked_for
 from qpidha.broker.exchange import Exchange
-from qpidha.broker.federation import KINDS, check_route, link_asked_for
+from qpidha.broker.federation import DIRECTIONS, KINDS, check_route, link_asked_for, tags_in
 from qpidha.broker.pattern import LONGEST as LONGEST_PATTERN
 from qpidha.broker.policy import APPLY_TO, PRIORITIES, described, listed, policy_asked_for
 from qpidha.broker.policy import explained as explained_policies
@@ -747,7 +747,7 @@ def _declare_route(call: Call) -> None:
         is_push=is_push,
         key=call["key"],
         arguments=translate(Kind.BINDING, call["arguments"]),
-        excludes=[part.strip() for part in call["excludes"].split(",") if part.strip()],
+        excludes=tags_in(call["excludes"]),
         tag=call["tag"],
         ack=call["ack"],
         credit=call["credit"],
@@ -934,7 +934,6 @@ OVERRIDE, ABOVE = "override.", 100
 LONGEST_OVERRIDE = 366 * 86400
 """Seconds."""
 
-DIRECTIONS = ("pull", "push")
 _LINK_NAME = Parameter("name", Type.NAME, "name of the link")
 _ROUTE_NAME = Parameter("name", Type.NAME, "name of the route")
 

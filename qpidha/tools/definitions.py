@@ -1,4 +1,5 @@
-"""Definitions: the queues, exchanges, bindings and policies of a cluster as one JSON document.
+"""Definitions: the queues, exchanges, bindings, policies, links and routes of a cluster as one JSON
+document.
 
 `exported` reads them from a broker, `read` reads a document, `planned` compares one with what a
 broker has, and `carry_out` makes the broker have it. A document says what was asked for: neither
@@ -27,6 +28,7 @@ from qpidha.broker.declaration import (
     queue_asked_for,
 )
 from qpidha.broker.exchange import EXCHANGE_TYPES
+from qpidha.broker.federation import DIRECTIONS, check_route, link_asked_for, tags_in
 from qpidha.broker.policy import policy_asked_for
 from qpidha.broker.queues.arguments import check_key, check_name, check_plain
 from qpidha.broker.queues.delivery_limit import DEFAULT_LIMIT, DELIVERY_LIMIT
@@ -36,9 +38,9 @@ from qpidha.broker.translation import translate
 from qpidha.broker.vocabulary import OVERFLOW, QUEUE_TYPE, QUORUM, REJECT_PUBLISH, TABLE
 from qpidha.broker.vocabulary import Kind as Place
 from qpidha.client.command.exits import Failure
-from qpidha.model.errors import InvalidArgument, NotFound, RefusedRequest
+from qpidha.model.errors import InvalidArgument, NotFound, PreconditionFailed, RefusedRequest
 from qpidha.model.exit_codes import NO, NO_PERMISSION
-from qpidha.model.records import BUILT_IN_EXCHANGES, ExchangeDeclared, QueueDeclared
+from qpidha.model.records import BUILT_IN_EXCHANGES, ExchangeDeclared, QueueDeclared, RouteDeclared
 from qpidha.model.replication_level import ALL, HA_UUID, REPLICATE, resolve
 
 SCHEMA_VERSION = 1
@@ -59,6 +61,8 @@ class Kind(StrEnum):
     BINDING = "binding"
     POLICY = "policy"
     OPERATOR_POLICY = "operator policy"
+    LINK = "link"
+    ROUTE = "route"
 
 
 SECTIONS = {
@@ -67,6 +71,8 @@ SECTIONS = {
     "bindings": Kind.BINDING,
     "policies": Kind.POLICY,
     "operator_policies": Kind.OPERATOR_POLICY,
+    "links": Kind.LINK,
+    "routes": Kind.ROUTE,
 }
 """Lists of a document, in the order in which they are brought in: what others name comes first."""
 POLICY_FIELDS = {
@@ -102,6 +108,23 @@ FIELDS: dict[Kind, dict[str, Any]] = {
     },
     Kind.POLICY: POLICY_FIELDS,
     Kind.OPERATOR_POLICY: POLICY_FIELDS,
+    Kind.LINK: {"name": "", "addresses": "", "mechanism": "", "username": "", "durable": False},
+    Kind.ROUTE: {
+        "name": "",
+        "link": "",
+        "kind": "queue",
+        "direction": "pull",
+        "source": "",
+        "destination": "",
+        "destination_type": "",
+        "key": "",
+        "arguments": {},
+        "excludes": "",
+        "tag": "",
+        "ack": 1,
+        "credit": 0,
+        "durable": False,
+    },
 }
 """Fields of a definition, each with what counts if it is left out, which is of its type."""
 NEEDED = {
@@ -110,6 +133,8 @@ NEEDED = {
     Kind.BINDING: ("exchange",),
     Kind.POLICY: ("name", "pattern", "definition"),
     Kind.OPERATOR_POLICY: ("name", "pattern", "definition"),
+    Kind.LINK: ("name", "addresses"),
+    Kind.ROUTE: ("name", "link", "source", "destination"),
 }
 METHODS = {
     Kind.EXCHANGE: "declare_exchange",
@@ -117,6 +142,8 @@ METHODS = {
     Kind.BINDING: "bind",
     Kind.POLICY: "set_policy",
     Kind.OPERATOR_POLICY: "set_operator_policy",
+    Kind.LINK: "declare_link",
+    Kind.ROUTE: "declare_route",
 }
 
 
@@ -339,6 +366,10 @@ def check(one: Definition, types: Mapping[str, str]) -> None:
         if type in EXCHANGE_TYPES:
             exchange = EXCHANGE_TYPES[type](0, ExchangeDeclared(values["exchange"], type, ""))
             exchange.check_binding(values["key"], given)
+    elif one.kind is Kind.LINK:
+        link_asked_for(password="", **values)
+    elif one.kind is Kind.ROUTE:
+        check_route(_route(values))
     else:
         policy_asked_for(
             values["name"],
@@ -349,6 +380,20 @@ def check(one: Definition, types: Mapping[str, str]) -> None:
             is_operator=one.kind is Kind.OPERATOR_POLICY,
             is_layer=values["merge"],
         )
+
+
+def _route(values: Mapping[str, Any]) -> RouteDeclared:
+    if values["direction"] not in DIRECTIONS:
+        raise InvalidArgument(
+            f"direction is {values['direction']!r}", hint=f"use {' or '.join(DIRECTIONS)}"
+        )
+    names = ("name", "link", "kind", "source", "destination", "key", "tag", "ack", "credit")
+    return RouteDeclared(
+        uuid="",
+        excludes=tags_in(values["excludes"]),
+        arguments=values["arguments"],
+        **{name: values[name] for name in names},
+    )
 
 
 def _exchange(values: Mapping[str, Any]) -> ExchangeDeclared:
@@ -396,6 +441,10 @@ class Present:
     exchanges: dict[str, ExchangeDeclared] = field(default_factory=dict)
     bindings: dict[tuple[str, ...], dict[str, Any]] = field(default_factory=dict)
     policies: dict[tuple[Kind, str], dict[str, Any]] = field(default_factory=dict)
+    links: dict[tuple[Kind, str], dict[str, Any]] = field(default_factory=dict)
+    """Links and routes."""
+    of_routes: set[str] = field(default_factory=set)
+    """Queues that were made for routes."""
 
     @classmethod
     def ask(cls, call: Call) -> Present:
@@ -423,6 +472,14 @@ class Present:
         ):
             for row in call(method, {}):
                 found.policies[kind, row["name"]] = row
+        for row in call("list_links", {}):
+            addresses = ",".join(row["addresses"])
+            values = _fields(Kind.LINK, {**row, "addresses": addresses})
+            found.links[Kind.LINK, row["name"]] = values
+        for row in call("list_routes", {}):
+            values = _fields(Kind.ROUTE, {**row, "excludes": ",".join(row["excludes"])})
+            found.links[Kind.ROUTE, row["name"]] = values
+            found.of_routes.add(row["queue"])
         return found
 
 
@@ -444,7 +501,8 @@ def exported(call: Call) -> tuple[list[Definition], list[str]]:
             continue
         found.append(_defined(Kind.EXCHANGE, exchange))
     for name, queue in present.queues.items():
-        why = _why_left_out(queue)
+        why = "queues that were made for routes" if name in present.of_routes else ""
+        why = why or _why_left_out(queue)
         if why:
             left.setdefault(why, []).append(name)
             continue
@@ -475,6 +533,7 @@ def exported(call: Call) -> tuple[list[Definition], list[str]]:
             left.setdefault("policies that end by themselves", []).append(name)
         else:
             found.append(Definition(kind, _fields(kind, row)))
+    found += [Definition(kind, values) for (kind, _), values in present.links.items()]
     return found, [f"{why}: {named(names_)}" for why, names_ in left.items()]
 
 
@@ -538,21 +597,29 @@ def planned(definitions: Iterable[Definition], present: Present) -> list[Step]:
     queues = {one.name for one in wanted if one.kind is Kind.QUEUE} | present.queues.keys()
     exchanges = {one.name for one in wanted if one.kind is Kind.EXCHANGE}
     exchanges |= present.exchanges.keys()
-    return [_compared(one, present, queues, exchanges) for one in wanted]
+    links = {one.name for one in wanted if one.kind is Kind.LINK}
+    links |= {name for kind, name in present.links if kind is Kind.LINK}
+    return [_compared(one, present, queues, exchanges, links) for one in wanted]
 
 
 def _compared(
-    one: Definition, present: Present, queues: Iterable[str], exchanges: Iterable[str]
+    one: Definition,
+    present: Present,
+    queues: Iterable[str],
+    exchanges: Iterable[str],
+    links: Iterable[str],
 ) -> Step:
     try:
-        _check_ends(one, queues, exchanges)
+        _check_ends(one, queues, exchanges, links)
         return _difference(one, present)
     except RefusedRequest as error:
         outcome = Outcome.REFUSED if isinstance(error, NotFound) else Outcome.DIFFERS
         return Step(one, outcome, error.explanation, error.hint)
 
 
-def _check_ends(one: Definition, queues: Iterable[str], exchanges: Iterable[str]) -> None:
+def _check_ends(
+    one: Definition, queues: Iterable[str], exchanges: Iterable[str], links: Iterable[str]
+) -> None:
     """Raise NotFound if there will be nothing of a name that is needed."""
     values = one.values
     for name, known, kind in (
@@ -560,6 +627,7 @@ def _check_ends(one: Definition, queues: Iterable[str], exchanges: Iterable[str]
         (values.get("exchange"), exchanges, Kind.EXCHANGE),
         (values.get("destination_exchange"), exchanges, Kind.EXCHANGE),
         (values.get("queue"), queues, Kind.QUEUE),
+        (values.get("link"), links, Kind.LINK),
     ):
         if name and name not in known:
             raise NotFound(
@@ -591,6 +659,8 @@ def _difference(one: Definition, present: Present) -> Step:
         return _changed(
             one, arguments, translate(Place.BINDING, one.values["arguments"]), "argument "
         )
+    if one.kind in (Kind.LINK, Kind.ROUTE):
+        return _link_difference(one, present.links.get((one.kind, one.name)))
     row = present.policies.get((one.kind, one.name))
     if row is None:
         return Step(one, Outcome.CREATED)
@@ -598,6 +668,24 @@ def _difference(one: Definition, present: Present) -> Step:
     step = _changed(one, former, one.values, "")
     if row.get("expires_ns") and step.outcome is Outcome.UNCHANGED:
         return Step(one, Outcome.CHANGED, "it ended by itself, and will not")
+    return step
+
+
+def _link_difference(one: Definition, present: dict[str, Any] | None) -> Step:
+    """Compare a link or a route; a route cannot change."""
+    if present is None:
+        return Step(one, Outcome.CREATED)
+    asked = dict(one.values)
+    if one.kind is Kind.LINK:
+        wanted = link_asked_for(password="", **asked)
+        asked |= {"addresses": ",".join(wanted.addresses), "mechanism": wanted.mechanism}
+    elif not asked["destination_type"]:
+        asked["destination_type"] = present["destination_type"]
+    step = _changed(one, present, asked, "")
+    if one.kind is Kind.ROUTE and step.outcome is Outcome.CHANGED:
+        raise PreconditionFailed(
+            "it is there as another route", reason=step.reason, hint="delete it first"
+        )
     return step
 
 

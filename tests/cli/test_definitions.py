@@ -116,10 +116,13 @@ def test_a_file_that_cannot_be_written_is_told_and_a_device_is_not_replaced(
     assert list(tmp_path.iterdir()) == []
 
 
+LISTS = ("bindings", "exchanges", "queues", "policies", "operator_policies", "links", "routes")
+
+
 def test_what_was_not_tried_is_listed_when_the_broker_goes_away(
     broker: FakeBroker, qpid_ha: Run, tmp_path: Path
 ) -> None:
-    for name in ("bindings", "exchanges", "queues", "policies", "operator_policies"):
+    for name in LISTS:
         broker.answers[f"list_{name}"] = []
     broker.answers["declare_queue"] = Exception(
         {"condition": "amqp:unauthorized-access", "message": "you may not", "hint": "ask"}
@@ -141,7 +144,7 @@ def test_what_was_not_tried_is_listed_when_the_broker_goes_away(
 
 def test_a_backup_leads_to_the_primary(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["status"] |= {"state": "ready", "address": "127.0.0.1:1", "primary": None}
-    for name in ("bindings", "exchanges", "queues", "policies", "operator_policies"):
+    for name in LISTS:
         broker.answers[f"list_{name}"] = []
     assert qpid_ha("definitions", "export", "-b", broker.socket).code == 0
     broker.answers["status"] |= {

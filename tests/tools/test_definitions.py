@@ -101,6 +101,25 @@ ALL = a_document(
         {"name": "q", "pattern": "x", "definition": {"ttl": 5}, "merge": True},
     ],
     operator_policies=[{"name": "cap", "pattern": ".*", "definition": {"max-length": 1000}}],
+    links=[{"name": "paris", "addresses": "ssl:paris:5671,h:5672", "username": "ann"}],
+    routes=[
+        {
+            "name": "in",
+            "link": "paris",
+            "source": "far",
+            "destination": "orders",
+            "excludes": "x,y",
+        },
+        {
+            "name": "out",
+            "link": "paris",
+            "kind": "exchange",
+            "direction": "push",
+            "source": "events",
+            "destination": "far",
+            "key": "order.#",
+        },
+    ],
 )
 
 
@@ -117,12 +136,39 @@ def test_row_154_what_is_put_into_a_new_cluster_comes_out_of_it() -> None:
         "bindings": 4,
         "policies": 2,
         "operator_policies": 1,
+        "links": 1,
+        "routes": 2,
     }
     orders = content["queues"][0]
     assert orders["arguments"]["colour"] == ["red", {"deep": 1.5}]
     assert "qpid.ha-uuid" not in text, "it is of one cluster"
     assert "qpid.replicate" not in orders["arguments"], "policies may still say it"
     assert content["queues"][1]["arguments"] == {"qpid.replicate": "none"}
+
+
+def test_a_link_keeps_its_password_which_no_document_has_unless_it_leads_elsewhere() -> None:
+    broker = Broker()
+    link = {"name": "l", "addresses": "h:5672", "username": "ann", "password": "hush"}
+    broker.call("declare_link", link)
+    text = broker.export()
+    assert "hush" not in text
+    links = broker.asker.target.broker.federation.links
+    assert set(outcomes(broker.bring_in(text)).values()) == {"unchanged"}
+    assert links["l"].password == "hush"
+    broker.bring_in(a_document(links=[{"name": "l", "addresses": "h:5672", "username": "bob"}]))
+    assert (links["l"].username, links["l"].password) == ("bob", "")
+    broker.call("declare_link", link)
+    broker.bring_in(a_document(links=[{"name": "l", "addresses": "evil", "username": "ann"}]))
+    assert links["l"].password == "", "it would have been sent to another address"
+
+
+def test_a_route_that_is_another_one_differs_and_one_without_its_link_is_refused() -> None:
+    broker = Broker()
+    broker.bring_in(ALL)
+    other = {"name": "in", "link": "paris", "source": "else", "destination": "orders"}
+    lost = {"name": "new", "link": "gone", "source": "s", "destination": "orders"}
+    steps = broker.bring_in(a_document(routes=[other, lost]))
+    assert outcomes(steps) == {"route in": "differs", "route new": "refused"}
 
 
 def test_a_queue_without_a_level_of_its_own_follows_policies_where_it_was_brought_in() -> None:
@@ -260,7 +306,7 @@ def test_a_broker_that_goes_away_leaves_the_rest_untried() -> None:
     with pytest.raises(Failure, match="gone"):
         carry_out(steps, call)
     told = [step.outcome for step in steps]
-    assert told == [Outcome.CREATED] * 4 + [Outcome.NOT_TRIED] * 9
+    assert told == [Outcome.CREATED] * 4 + [Outcome.NOT_TRIED] * 12
     assert Outcome.CREATED in outcomes(broker.bring_in(ALL)).values()
 
 
