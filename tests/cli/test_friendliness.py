@@ -88,6 +88,7 @@ CHANGES = (
     "failover",
     "demote",
     "reload",
+    "set",
     "promote",
     "send",
     "bind",
@@ -116,6 +117,7 @@ CHANGES = (
     "acl check",
     "acl reload",
     "definitions import",
+    "migrate",
 )
 
 
