@@ -29,9 +29,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qpidha.broker.credit import MEMORY_LIMIT
-from qpidha.broker.queues.queue import Queue
+from qpidha.broker.queues.queue import ANY_NUMBER, Queue
 from qpidha.model.errors import ProtocolViolation, QpidHaError
 from qpidha.model.event_codes import REPLICA_BLOCKED, REPLICA_LOST, REPLICA_WHOLE
+from qpidha.model.message_view import arrival, message_annotations
 from qpidha.model.records import Dequeued, Requeued
 from qpidha.model.url import parse_url
 from qpidha.replicas.wire import (
@@ -256,7 +257,7 @@ class Replica:
                     raise ProtocolViolation("the source sends changes before it begins")
                 self.inbox.append(message)
                 self._waiting += len(message.data)
-                if self._waiting > MOST_WAITING and len(self.inbox) > 1:
+                if self._waiting - len(message.data) > MOST_WAITING:
                     raise ProtocolViolation("the source sends more than was confirmed")
             case _:
                 raise ProtocolViolation("that is for a source to hear")
@@ -311,13 +312,13 @@ class Replica:
             self.error = why
             self._become(WAITING)
             return False
-        entries = list(decode(changes.data))
+        entries = _read(changes)
         if not self._has_numbers(changes.position):
             return False
         if self.queue.log_writer is not None and entries and self.queue.durable:
             self.queue.log_writer.must_sync = True
         for entry in entries:
-            self._apply_entry(entry, changes.position)
+            self._apply_entry(entry)
         record = self.record
         sequence = self.node.broker.move_replica(
             replace(
@@ -353,12 +354,10 @@ class Replica:
             log_writer.pass_over(self._passed)
         return False
 
-    def _apply_entry(self, entry: Entry, last: int) -> None:
+    def _apply_entry(self, entry: Entry) -> None:
         queue = self.queue
         if isinstance(entry, EnqueueRun):
             numbers = entry.sequences
-            if not 0 < numbers[0] <= numbers[-1] <= last or numbers != sorted(set(numbers)):
-                raise ProtocolViolation("the source sends messages that have no place")
             log_writer = queue.log_writer
             if log_writer is not None:
                 log_writer.enqueue_numbered(queue.uid, numbers, entry.payloads, entry.expiries)
@@ -375,8 +374,6 @@ class Replica:
                 if queue.log_writer is not None:
                     queue.log_writer.append(restated)
                 broker.apply(0, restated)
-        else:
-            raise ProtocolViolation("the source sends what is of no queue")
 
     def _remove(self, numbers: list[int]) -> None:
         queue = self.queue
@@ -409,6 +406,27 @@ class Replica:
         if self.is_whole and not self.inbox:
             return 0
         return self.node.now - (self.in_step_at or self.since)
+
+
+def _read(changes: Changes) -> list[Entry]:
+    """Return what a part says; raise ProtocolViolation, before anything of it is done, for what
+    cannot be on a queue.
+    """
+    entries = list(decode(changes.data))
+    for entry in entries:
+        if isinstance(entry, EnqueueRun):
+            numbers = entry.sequences
+            has_places = 0 < numbers[0] <= numbers[-1] <= changes.position < ANY_NUMBER
+            if not has_places or numbers != sorted(set(numbers)):
+                raise ProtocolViolation("the source sends messages that have no place")
+            for payload in entry.payloads:
+                arrival(payload, 0)  # As of messages that clients send.
+        elif isinstance(entry[1], Requeued):
+            if entry[1].annotations:
+                message_annotations(entry[1].annotations)
+        elif not isinstance(entry[1], Dequeued):
+            raise ProtocolViolation("the source sends what is of no queue")
+    return entries
 
 
 class Replicas:

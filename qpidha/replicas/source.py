@@ -67,8 +67,8 @@ NUMBERS_AT_ONCE = 20_000
 """Departures of one part."""
 WINDOW = 4 << 20
 """Bytes that may be on their way to a replica, unless one message has more."""
-MOST_HELD = 20_000_000
-"""Ranges of numbers that a replica may say that it has."""
+MOST_HELD = 100_000_000
+"""Messages that a replica may say that it has."""
 MOST_BEHIND = 200_000
 """Departures that may wait to be told; with more the stream ends, and begins anew."""
 
@@ -125,7 +125,7 @@ class Stream:
         self._has_all_held = False
         self._held = array("Q")
         """First and last number of each range that the replica has, by rising numbers."""
-        self._held_at = 0
+        self._held_at = self._held_count = 0
         self._position = follow.position
         self._barrier = node.log_end()
         """Up to here the log is to be committed before the walk begins."""
@@ -183,9 +183,10 @@ class Stream:
             raise ProtocolViolation("the replica has said already what it has")
         if self._held and held.ranges and held.ranges[0][0] <= self._held[-1]:
             raise ProtocolViolation("the ranges of a replica do not rise")
-        for pair in held.ranges:
-            self._held.extend(pair)
-        if len(self._held) > 2 * MOST_HELD:
+        for first, last in held.ranges:
+            self._held.extend((first, last))
+            self._held_count += last - first + 1
+        if self._held_count > MOST_HELD:
             raise ProtocolViolation("the replica says that it has more than can be")
         if self._held and self._held[-1] > self._position:
             raise ProtocolViolation("the replica has messages behind its position")
@@ -276,7 +277,8 @@ class Stream:
         while self._marks and not part.is_full:
             self._tell(part)
         while self.cursor < self._walk_end and not part.is_full:
-            self._advance(part, self._walk_end)
+            if not self._advance(part, self._walk_end):
+                return
         if self.cursor >= self._walk_end:
             self.is_walking, self.is_following = False, True
 
@@ -285,50 +287,73 @@ class Stream:
         while not part.is_full:
             through = min(self._marks[0].through, limit) if self._marks else limit
             if self.cursor < through:
-                self._advance(part, through)
+                if not self._advance(part, through):
+                    return
             elif self._marks:
                 self._tell(part)
             else:
                 break
 
-    def _advance(self, part: Part, through: int) -> None:
+    def _advance(self, part: Part, through: int) -> bool:
         """Send the next messages up to a number, and tell which the replica has and the queue has
-        not.
+        not; False if that has to wait.
         """
-        queue, cursor, end = self.queue, self.cursor, through
+        cursor = self.cursor
+        there, end = self._next_messages(part, through)
+        for mark in self._uncommitted:
+            for number, message in mark.kept.items():
+                if cursor < number <= end and not isinstance(message.payload, bytes):
+                    # It may be on the disk no more. When that is committed it has left, or is back.
+                    end = number - 1
+        if end == cursor:
+            return False
+        held, end = self._held_until(end, part.number_room)
+        there = {number: message for number, message in there.items() if number <= end}
+        for mark in self._uncommitted:
+            for number in [number for number in mark.kept if cursor < number <= end]:
+                there[number] = mark.kept.pop(number)
+                mark.gone.append(number)  # The replica has it now, so its departure is to be told.
+        part.add_gone(sorted(held - there.keys()))
+        part.add(self.queue, [there[number] for number in sorted(there.keys() - held)])
+        self._there += len(there)
+        self.cursor = end
+        return True
+
+    def _next_messages(self, part: Part, through: int) -> tuple[dict[int, Message], int]:
+        """Return the next messages on the queue for which there is room, and up to which number
+        these are all.
+        """
         there: dict[int, Message] = {}
         count, size = part.more, part.room
-        for message in queue.ordering.after(cursor):
+        for message in self.queue.ordering.after(self.cursor):
             if message.sequence > through:
                 break
             count -= 1
             size -= message.size
             if there and (count < 0 or size < 0):
-                end = next(reversed(there))  # There is no room for what follows.
-                break
+                return there, next(reversed(there))
             there[message.sequence] = message
-        for mark in self._uncommitted:
-            for number in [number for number in mark.kept if cursor < number <= end]:
-                there[number] = mark.kept.pop(number)
-                mark.gone.append(number)  # The replica has it now, so its departure is to be told.
-        held = self._held_until(end)
-        part.add_gone(sorted(held - there.keys()))
-        part.add(queue, [there[number] for number in sorted(there.keys() - held)])
-        self._there += len(there)
-        self.cursor = end
+        return there, through
 
-    def _held_until(self, end: int) -> set[int]:
-        """Take out what the replica has up to a number."""
+    def _held_until(self, end: int, most: int) -> tuple[set[int], int]:
+        """Take out what the replica has up to a number, or the first `most` of it; return with up
+        to which number.
+        """
         found: set[int] = set()
         held = self._held
         while self._held_at < len(held) and held[self._held_at] <= end:
             first, last = held[self._held_at], held[self._held_at + 1]
-            found.update(range(first, min(last, end) + 1))
-            if last > end:
-                held[self._held_at] = end + 1
+            reached = min(last, end, first + most - len(found) - 1)
+            found.update(range(first, reached + 1))
+            if reached < last:
+                held[self._held_at] = reached + 1
+            else:
+                self._held_at += 2
+            if len(found) >= most:
+                return found, reached
+            if reached == end:
                 break
-            self._held_at += 2
-        return found
+        return found, end
 
     def _tell(self, part: Part) -> None:
         """Tell what left and changed in the next of the turns, or some of it."""

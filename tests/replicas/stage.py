@@ -304,7 +304,7 @@ class Stage:
             asked = {"broker": self.source.url, "queue": QUEUE, "replace": replace}
             machine.request("replicate", asked, lambda reply: None)
 
-    def publish(self) -> None:
+    def publish(self, expires: int = 0) -> None:
         """Have one more message come to the source."""
         machine = self.source.deciding
         queue = machine and machine.node.broker.queues.get(QUEUE)
@@ -315,7 +315,7 @@ class Stage:
         header = DURABLE_HEADER if self.rng.random() < self.lasting else b""
         payload = header + encode(Described(ULong(0x75), text))
         try:
-            machine.node.broker.publish("", QUEUE, payload, headers=dict)
+            machine.node.broker.publish("", QUEUE, payload, headers=dict, expires=expires)
         except RefusedRequest:
             return
         number = queue.ordering.last

@@ -4,6 +4,7 @@ test_standalone_queue_replica_failover, and what that one could not promise.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -27,6 +28,12 @@ def row(broker: Broker, queue: str = "q") -> dict[str, Any]:
     """Return what a broker says of one of its replicas; empty if it has none of this name."""
     rows = [row for row in broker.call("list_replicas") if row["queue"] == queue]
     return dict(rows[0]) if rows else {}
+
+
+def run(module: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run one of the commands."""
+    command = [sys.executable, "-m", module, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=STATE, check=False)
 
 
 def wait_row(broker: Broker, queue: str = "q", **expected: object) -> dict[str, Any]:
@@ -146,10 +153,44 @@ def test_qpid_config_starts_a_replica(a_cluster):
     declare(source, "q2")
     send(source, "q2", ["x"])
     asked = ["add", "queue", "q2", "--durable", "--start-replica", source.address, "--ha-admin"]
-    command = [sys.executable, "-m", "qpidha.tools.qpid_config", "-b", replica.address, *asked]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=STATE, check=False)
+    said = run("qpidha.tools.qpid_config", "-b", replica.address, *asked)
     assert said.returncode == 0, said.stdout + said.stderr
     wait_same(replica, "q2", ["x"])
+
+
+def test_qpid_ha_takes_queue_and_broker_in_either_order(a_cluster):
+    """Qpid's help has one order, and its tool the other."""
+    source, replica = pair(a_cluster)
+    declare(source, "q2")
+    declare(replica, "q2", source.address, "amq")
+    send(source, "q", ["a"])
+
+    def qpid_ha(*words: str) -> subprocess.CompletedProcess[str]:
+        return run("qpidha.cli.main", *words, "-b", replica.address)
+
+    said = qpid_ha("replicate", "q", source.address)
+    assert said.returncode == 2 and "not clear" in said.stderr
+    replica.delete_queue(source.address)
+    said = qpid_ha("replicate", "q", source.address)
+    assert said.returncode == 0 and "queue q is a replica" in said.stderr
+    assert qpid_ha("replicate", source.address, "q2").returncode == 0
+    wait_same(replica, "q", ["a"])
+    wait_same(replica, "q2", [])
+    said = qpid_ha("replicate", "nowhere", source.address)
+    assert said.returncode == 1 and "no queue nowhere" in said.stderr
+    listed = json.loads(qpid_ha("replica", "list", "-o", "json").stdout)["replicas"]
+    assert [(row["queue"], row["state"]) for row in listed] == [
+        ("q", "following"),
+        ("q2", "following"),
+    ]
+    table = qpid_ha("replica", "list").stdout.splitlines()
+    assert table[0].split()[:5] == ["QUEUE", "SOURCE", "STATE", "MESSAGES", "BEHIND"]
+    said = qpid_ha("replica", "stop", "q")
+    assert said.returncode == 0 and "queue q is a queue of its own, with 1 messages" in said.stderr
+    said = qpid_ha("replica", "stop", "q")
+    assert said.returncode == 1 and "no replica" in said.stderr
+    assert json.loads(qpid_ha("replica", "stop", "q2", "-o", "json").stdout)["whole"] is True
+    assert row(replica) == row(replica, "q2") == {}
 
 
 def test_a_replica_goes_on_after_restarts_of_both(a_cluster):
@@ -418,3 +459,39 @@ def test_a_huge_queue_comes_over_while_others_go_on(a_cluster):
             message = receiver.receive()
             assert message.body == f"{number}"
             message.accept()
+
+
+def test_nonsense_on_the_service_ends_the_connection_and_nothing_else(a_cluster):
+    source, replica = pair(a_cluster)
+    replica.call("replicate", broker=source.address, queue="q")
+    wait_same(replica, "q", [])
+    for said in (b"nonsense", b'J{"say": "Begin", "uuid": "u"}', b"C" + bytes(7), b"D", b""):
+        with connect(source) as client:
+            client.receiver("$qpidha.queues", credit=10)
+            sender = client.sender("$qpidha.queues")
+            with pytest.raises(ClientError):
+                sender.send(said)
+                client.wait(lambda: False, timeout=0.5)
+                client.receiver("q", credit=1, browse=True)
+    with connect(source) as client, pytest.raises(ClientError):
+        client.sender("$qpidha.queues").send("no data section")
+    send(source, "q", ["a"])
+    wait_same(replica, "q", ["a"])
+
+
+def test_what_reaches_a_replica_in_a_transaction_or_by_an_exchange_is_refused(a_cluster):
+    source, replica = pair(a_cluster)
+    replica.call("replicate", broker=source.address, queue="q")
+    declare(replica, "other")
+    for queue in ("q", "other"):
+        replica.bind("amq.fanout", queue)
+    with connect(replica) as client:
+        with pytest.raises(ClientError, match="takes no messages"):
+            client.sender("amq.fanout").send("x")
+        sender = client.sender(None)
+        transaction = client.transaction()
+        sender.send(Message("x", to="other"), transaction=transaction)
+        with pytest.raises(ClientError):
+            sender.send(Message("x", to="q"), transaction=transaction)
+            transaction.commit()
+    assert browse(replica, "other") == [] == browse(replica, "q")

@@ -1,0 +1,117 @@
+"""One replica, step by step: room, deletion, restarts, and what becomes of it at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qpidha.broker.credit import MEMORY_LIMIT
+from qpidha.broker.queues.dead_letters import DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY
+from tests.replicas.stage import QUEUE, Site, Stage, numbers_on, watched
+from tests.sim.world import MILLISECOND, SECOND
+
+
+@pytest.fixture
+def stage() -> Any:
+    for seed in range(100):
+        stage = Stage(seed)
+        sizes = len(stage.source.machines), len(stage.replica.machines)
+        if sizes == (1, 1) and stage.durable:
+            break
+    with watched(stage.oracle, 1000):
+        stage.start()
+        stage.replicate()
+        stage.settle(stage.is_the_same)
+        yield stage
+
+
+def broker(site: Site) -> Any:
+    machine = site.deciding
+    assert machine is not None
+    return machine.node.broker
+
+
+def publish(stage: Stage, count: int) -> None:
+    for _ in range(count):
+        stage.publish()
+    stage.world.run_for(300 * MILLISECOND)
+
+
+@pytest.mark.parametrize("limit", ["disk", "memory"])
+def test_without_room_a_replica_waits_and_goes_on_by_itself(stage: Stage, limit: str) -> None:
+    replica = broker(stage.replica)
+    if limit == "disk":
+        replica.refuse_publishing = "the disk is nearly full"
+    else:
+        replica.credit.withhold(MEMORY_LIMIT, "memory is short")
+    publish(stage, 20)
+    assert numbers_on(replica.queues[QUEUE]) == []
+    row = stage.report()
+    assert row["state"] == "waiting" and row["behind"] > 0 and row["late_ns"] > 0
+    assert row["error"] in ("the disk is nearly full", "memory is short")
+    replica.refuse_publishing = ""
+    replica.credit.withhold(MEMORY_LIMIT, "")
+    stage.settle(stage.is_the_same)
+    assert stage.report()["error"] == "" and len(numbers_on(replica.queues[QUEUE])) == 20
+
+
+def test_a_replica_that_ends_numbers_what_comes_behind_what_it_has(stage: Stage) -> None:
+    publish(stage, 5)
+    stage.settle(stage.is_the_same)
+    replica = broker(stage.replica)
+    stage.source = stage.replica  # From now on the oracle is not asked.
+    replica.end_replica(QUEUE)
+    stage.world.run_for(SECOND)
+    publish(stage, 3)
+    assert numbers_on(replica.queues[QUEUE]) == [1, 2, 3, 4, 5, 6, 7, 8]
+    machine = stage.replica.machines[0]
+    stage.world.run_for(SECOND)
+    machine.crash(power=True, disk="keep")
+    machine.restart()
+    stage.world.run_for(SECOND)
+    queue = broker(stage.replica).queues[QUEUE]
+    assert not queue.is_copy and not queue.is_replica
+    assert numbers_on(queue)[:5] == [1, 2, 3, 4, 5]
+
+
+def test_what_dies_elsewhere_does_not_come_to_a_replica(stage: Stage) -> None:
+    """The dead letters of another queue there stay where they are, and wait."""
+    replica = broker(stage.replica)
+    to_replica = {DEAD_LETTER_EXCHANGE: "", DEAD_LETTER_KEY: QUEUE}
+    other, _ = replica.declare_queue("other", durable=True, arguments=to_replica)
+    replica.publish("", "other", b"\x00\x53\x75\xa0\x011", headers=dict)
+    message = next(iter(other.messages.values()))
+    other.ordering.take()
+    other.acquire(message)
+    other.reject(message)
+    assert len(other.messages) == 1 and len(other.unplaced) == 1
+    assert numbers_on(replica.queues[QUEUE]) == []
+
+
+def test_a_deleted_replica_leaves_nothing_behind(stage: Stage) -> None:
+    publish(stage, 5)
+    stage.settle(stage.is_the_same)
+    replica = broker(stage.replica)
+    replica.delete_queue(QUEUE)
+    stage.world.run_for(SECOND)
+    machine = stage.replica.deciding
+    assert machine is not None and replica.replicas == {} and stage.report() == {}
+    assert machine.node.replication.replicas.active == {}
+    source = stage.source.deciding
+    assert source is not None and source.node.replication.report()["replica_streams"] == []
+    assert broker(stage.source).queues[QUEUE].watch is None
+
+
+def test_times_count_from_the_end_of_a_replica_on(stage: Stage) -> None:
+    """What expired at no time on the replica expires when it is a queue of its own."""
+    replica = broker(stage.replica)
+    stage.publish(stage.world.now + SECOND)
+    stage.world.run_for(100 * MILLISECOND)
+    assert numbers_on(replica.queues[QUEUE]) == [1]
+    stage.source.machines[0].crash()
+    stage.world.run_for(2 * SECOND)
+    assert numbers_on(replica.queues[QUEUE]) == [1]
+    replica.end_replica(QUEUE)
+    stage.world.run_for(SECOND)
+    assert numbers_on(replica.queues[QUEUE]) == []
