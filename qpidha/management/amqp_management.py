@@ -66,6 +66,16 @@ for _method in METHODS:
             OPERATIONS.setdefault(_operation, {})[_kind.type] = _method
 ANSWERS = {"CREATE": 201, "BIND": 201, "PURGE": 200, "DELETE": 204, "UNBIND": 204}
 """Operation -> status code when it is done."""
+_LINKS = "qpid-ha link add and route add move messages to and from other brokers"
+ELSEWHERE = {
+    "topic": "a policy gives the queues of subscriptions their limits, by name: qpid-ha policy set",
+    "QueuePolicy": "the option queue-patterns makes queues; a policy says what they are like",
+    "TopicPolicy": "the option topic-patterns makes topics",
+    "domain": _LINKS,
+    "incoming": _LINKS,
+    "outgoing": _LINKS,
+}
+"""Types of Qpid that are not here, and what is in their place."""
 READ_ONLY = ("identity", "uuid")
 """Attributes that say what an object is; in a request they change nothing."""
 
@@ -277,7 +287,8 @@ class ManagementService:
     def _kind(self, name: str) -> ObjectClass:
         found = CLASSES.get(name)
         if found is None:
-            raise NotFound(f"there is no type {name[:100]!r}", hint=f"types: {', '.join(CLASSES)}")
+            hint = ELSEWHERE.get(name) or f"types: {', '.join(CLASSES)}"
+            raise NotFound(f"there is no type {name[:100]!r}", hint=hint)
         return found
 
     def _asked(self, call: _Call) -> list[ObjectClass]:

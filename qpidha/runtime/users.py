@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 
-from qpidha.amqp.peer.kerberos import INSTALL, missing, unfit
+from qpidha.amqp.peer.kerberos import missing, unfit
 from qpidha.amqp.peer.sasl import HASHES, Users
 from qpidha.model.errors import QpidHaError
 from qpidha.model.exit_codes import CONFIG
@@ -21,6 +21,7 @@ SECRET = 32
 users file has no secret.
 """
 PASSWORD_MECHANISMS = ("PLAIN", *HASHES)
+KERBEROS_HINT = "install it, or leave GSSAPI and sasl-keytab out"
 
 
 def check_kerberos(settings: Settings) -> None:
@@ -30,7 +31,7 @@ def check_kerberos(settings: Settings) -> None:
         return
     name = "sasl-mechanisms" if settings.offers_kerberos else "ha-mechanism"
     if why := missing():
-        raise CannotStart(f"{name}=GSSAPI: {why}", hint=INSTALL, code=CONFIG)
+        raise CannotStart(f"{name}=GSSAPI: {why}", hint=KERBEROS_HINT, code=CONFIG)
     if settings.offers_kerberos and (
         why := unfit(settings.sasl_service_name, settings.sasl_keytab)
     ):

@@ -259,6 +259,23 @@ def test_every_attribute_that_is_named_is_given(client: Client) -> None:
         assert list(client.ask("READ", identity=identity)[2]) == names == found["attributeNames"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [
+        ("topic", "policy"),
+        ("QueuePolicy", "queue-patterns"),
+        ("TopicPolicy", "topic-patterns"),
+        ("domain", "link add"),
+        ("incoming", "route add"),
+    ],
+)
+def test_types_of_qpid_that_are_not_here_name_what_is(
+    client: Client, kind: str, instead: str
+) -> None:
+    assert client.ask("CREATE", {}, type=kind, name="x")[0] == 404
+    assert instead in client.details["hint"]
+
+
 def test_methods_of_the_admin_socket_go_by_their_own_names(client: Client) -> None:
     assert client.ask("ping")[2] == {"state": "active"}
     assert client.ask("declare_queue", {"name": "q", "durable": True})[2]["created"] is True

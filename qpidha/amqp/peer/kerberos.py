@@ -46,8 +46,8 @@ def missing() -> str:
     """Say why there is no Kerberos here; empty if there is."""
     try:
         _library()
-    except (ImportError, OSError) as error:
-        return f"the package gssapi is not there ({error})"
+    except Trouble as error:
+        return str(error)
     return ""
 
 
@@ -198,8 +198,10 @@ class Initiator(Side):
 
 
 def _library() -> Any:
-    import gssapi
-
+    try:
+        import gssapi
+    except (ImportError, OSError) as error:
+        raise Trouble(f"the package gssapi is not there ({error}): {INSTALL}") from None
     return gssapi
 
 
