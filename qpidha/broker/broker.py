@@ -576,6 +576,12 @@ class Broker(State):
                 reason=f"the feature {QUEUE_REPLICATION} is not enabled",
                 hint="Upgrade all brokers of the cluster first, or try again in a moment.",
             )
+        if queue.local_writer is not None:
+            raise PreconditionFailed(
+                f"Queue {queue.name} cannot be a replica with the level {queue.options.replicate}",
+                reason="what is on it would be on this broker only",
+                hint="Declare it with the level all, or set a policy that gives it that.",
+            )
         users = [consumer for consumer in queue.consumers if not consumer.browse]
         if users or queue.senders or queue in self.levels.changing or queue.acquired:
             raise PreconditionFailed(

@@ -749,10 +749,6 @@ def _replica_ended(state: State, sequence: int, record: ReplicaEnded) -> None:
     if isinstance(queue, Queue) and state.replicas.pop(record.queue, None) is not None:
         is_replica = state.passive and queue.uid > 0
         queue.end_copying(record.own_numbers, is_replica=is_replica)
-        if state.local_log is not None:
-            state.local_log.came(queue)
-            if queue.local_writer is not None:
-                state.local_log.take(queue)
 
 
 def _life_started(state: State, sequence: int, record: LifeStarted) -> None:

@@ -18,9 +18,10 @@ from qpidha.model.errors import RefusedRequest
 from tests.patience import STATE
 from tests.system.clients import browse, connect, receive, send, wait_browse
 from tests.system.cluster import Broker, wait_for
-from tests.system.credentials import users_file
-from tests.system.failover_clients import FailoverSender
+from tests.system.credentials import Authority, users_file
+from tests.system.failover_clients import FailoverReceiver, FailoverSender
 
+pytestmark = pytest.mark.system
 ALONE: dict[str, Any] = {"ha_cluster": "no", "ha_brokers_url": None, "ha_queue_replication": "yes"}
 
 
@@ -218,6 +219,9 @@ def test_a_replica_on_a_cluster_goes_on_with_the_next_primary(a_cluster):
     cluster = a_cluster(2)
     declare(source, "q")
     cluster[0].declare_queue("q")
+    cluster[0].call("declare_queue", name="n", durable=True, arguments={"qpid.replicate": "none"})
+    with pytest.raises(RefusedRequest, match="with the level none"):
+        cluster[0].call("replicate", broker=source.address, queue="n")
     cluster[0].call("replicate", broker=source.address, queue="q")
     send(source, "q", ["a", "b"])
     wait_same(cluster[0], "q", ["a", "b"])
@@ -495,3 +499,50 @@ def test_what_reaches_a_replica_in_a_transaction_or_by_an_exchange_is_refused(a_
             sender.send(Message("x", to="q"), transaction=transaction)
             transaction.commit()
     assert browse(replica, "other") == [] == browse(replica, "q")
+
+
+def test_a_replica_of_a_cluster_on_a_cluster_under_load(a_cluster):
+    """Both sites hand over, and both lose their primary, while messages come and go: in the end
+    both have the same, and nothing that was accepted is missing.
+    """
+    source, replica = a_cluster(2), a_cluster(2)
+    source[0].declare_queue("q")
+    replica[0].declare_queue("q")
+    replica[0].call("replicate", broker=source.url, queue="q")
+    addresses = source.addresses
+    with FailoverSender(addresses, "q", prefix="s", rate=300) as sender:
+        with FailoverReceiver(addresses, "q") as receiver:
+            for turn in range(2):
+                for site in (source, replica):
+                    primary, other = site[turn % 2], site[1 - turn % 2]
+                    sender.wait_accepted(100)
+                    if turn:
+                        primary.kill()
+                        other.promote()
+                        primary.restart()
+                    else:
+                        primary.call("switchover")
+                    site.wait_settled(1 - turn % 2)
+        sender.wait_accepted(100)
+    left = browse(source[0], "q")
+    assert left and set(sender.bodies()) <= {*left, *receiver.received}
+    wait_same(replica[0], "q", left)
+    assert wait_row(replica[0], state="following")["error"] == ""
+
+
+def test_a_source_over_tls(a_cluster, tmp_path):
+    """By its scheme; one whose certificate is not known is not believed."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("source")
+    options = {"ssl_cert": certificate, "ssl_key": key, "ssl_trusted": authority.certificate}
+    source = a_cluster(1, promote=False, encrypted=True, **ALONE, **options)[0]
+    trusting = a_cluster(1, promote=False, **ALONE, ssl_trusted=authority.certificate)[0]
+    wary = a_cluster(1, promote=False, **ALONE)[0]
+    declare(source, "q")
+    send(source, "q", ["a"])
+    for replica in (trusting, wary):
+        declare(replica, "q")
+        replica.call("replicate", broker=f"ssl:{source.encrypted_address}", queue="q")
+    wait_same(trusting, "q", ["a"])
+    wait_for(lambda: row(wary)["error"], lambda error: "certificate" in error.lower())
+    assert row(wary)["state"] == "connecting"

@@ -560,7 +560,6 @@ class Queue(Backlog):
 
     def begin_copying(self) -> None:
         """Be a replica of a queue elsewhere: nothing but what its source tells changes it."""
-        self.leave_local_log()  # What it has is fetched again.
         self.is_copy = self.is_replica = True
         if self.logged:
             self.own_numbers = ANY_NUMBER
