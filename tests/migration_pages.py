@@ -17,7 +17,7 @@ from qpidha.model.sources import OF_COMMAND_LINE, OLD_NAMES, WORDS, why_ignored
 from qpidha.runtime.from_qpidd import OUTSIDE
 from qpidha.tools.qpid_definitions import FLAGS
 from qpidha.tools.qpid_definitions import OPTIONS as QPID_CONFIG
-from qpidha.tools.rabbitmq_definitions import ELSEWHERE, NOT_OFFERED, SAME_EXCHANGE
+from qpidha.tools.rabbitmq_definitions import DONE_OTHERWISE, ELSEWHERE, SAME_EXCHANGE
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = re.compile(
@@ -270,7 +270,7 @@ def rabbitmqctl() -> str:
 def rabbitmq_definitions() -> str:
     """List what of an exported file is somewhere else, or not here."""
     rows = ["| in the file | here |", "|---|---|"]
-    rows += [f"| `{name}` | {text} |" for name, text in (ELSEWHERE | NOT_OFFERED).items()]
+    rows += [f"| `{name}` | {text} |" for name, text in (ELSEWHERE | DONE_OTHERWISE).items()]
     rows += [f"| exchange `{name}` | `{other}` |" for name, other in SAME_EXCHANGE.items()]
     return "\n".join(rows)
 

@@ -341,6 +341,7 @@ _OTHER_LAST_VALUES = "without the key messages would replace each other here, an
 _NO_PAGING = "what is in memory is limited by bytes, and is on disk beyond that by itself"
 _NO_DELAY = "messages are given out as soon as they are there"
 LEAVE_OUT = "leave it out"
+_ROUTE = "qpid-route, or the method declare_route: a route is a record of the cluster"
 _SAY_MEMORY = f"say by {MEMORY} how many bytes of a queue are in memory"
 
 _QUEUES = (
@@ -1282,9 +1283,9 @@ _BINDINGS = (
     *_each_refused(
         Kind.BINDING,
         QPID,
-        "federation is not offered yet",
+        "routes are not made by bindings",
         {"qpid.fed.op": "x", "qpid.fed.tags": "x", "qpid.fed.origin": "x"},
-        hint=LEAVE_OUT,
+        hint=_ROUTE,
     ),
     _refused(
         Kind.BINDING, "xquery", QPID, "XML exchanges are not offered", hint=LEAVE_OUT, example="."
@@ -1318,8 +1319,8 @@ _POLICIES = (
         _refused(Kind.POLICY, name, RABBITMQ, reason, hint=hint, example=example, harmless=harmless)
         for name, example, reason, hint, harmless in (
             ("target-group-size", 3, _ONE_LOG, LEAVE_OUT, ()),
-            ("federation-upstream", "up", "federation is not offered yet", LEAVE_OUT, ()),
-            ("federation-upstream-set", "all", "federation is not offered yet", LEAVE_OUT, ()),
+            ("federation-upstream", "up", "links are not made by policies", _ROUTE, ()),
+            ("federation-upstream-set", "all", "links are not made by policies", _ROUTE, ()),
             ("ha-params", 2, _ONE_LOG, f"{REPLICATE}={ALL} puts a queue on all brokers", ()),
             ("ha-sync-mode", "manual", _CATCH_UP, LEAVE_OUT, ("automatic",)),
             ("ha-sync-batch-size", 4096, _CATCH_UP, LEAVE_OUT, ()),

@@ -45,12 +45,12 @@ ELSEWHERE = {
 LISTS = ("exchanges", "queues", "bindings", "policies", "parameters")
 OPERATOR_POLICY = "operator_policy"
 VHOST_LIMITS = "vhost-limits"
-NOT_OFFERED = {
-    "shovel": "shovels are not offered yet",
-    "federation-upstream": "federation is not offered yet",
-    "federation-upstream-set": "federation is not offered yet",
+DONE_OTHERWISE = {
+    "shovel": "a route does it: qpid-route, or the method declare_route",
+    "federation-upstream": "a link and a route do it: qpid-route, or the method declare_route",
+    "federation-upstream-set": "a link and routes do it: qpid-route, or the method declare_route",
 }
-"""Components of parameters that do something which is not done here."""
+"""Components of parameters that do something which is done otherwise here."""
 SAME_EXCHANGE = {"amq.headers": "amq.match"}
 LIMITED_SINCE, NO_LIMIT = 4, -1
 """The first version whose quorum queues have a delivery limit of their own, and what says none."""
@@ -359,5 +359,5 @@ def _parameter(found: FromRabbit, row: Mapping[str, Any], where: str) -> None:
             Verdict.IGNORED, title, "", "limits are options of brokers: max-connections, max-queues"
         )
     else:
-        reason = NOT_OFFERED.get(component, f"there is no {component or 'such component'}")
+        reason = DONE_OTHERWISE.get(component, f"there is no {component or 'such component'}")
         found.note(Verdict.LEFT_OUT, title, "", reason)
