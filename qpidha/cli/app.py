@@ -83,7 +83,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "subscription": ("broker.connections", "look at who consumes from which queue: list"),
     "bind": ("broker.objects", "bind a queue to an exchange"),
     "unbind": ("broker.objects", "remove a binding"),
-    "user": ("broker.users", "manage the users of a users file: add, del, list"),
+    "user": ("broker.users", "manage the users of a users file: add, del, list, import"),
     "context": (
         "broker.contexts",
         "give brokers, user and TLS files a name to be used without -b: set, list, use, delete",
