@@ -13,6 +13,7 @@ from qpidha.broker.queues.arguments import LONGEST_NAME, check_key
 from qpidha.model.errors import InvalidArgument, LimitExceeded
 from qpidha.model.event_codes import FEDERATION_REFUSED
 from qpidha.model.records import LinkDeclared, LinkDeleted, RouteDeclared, RouteDeleted
+from qpidha.model.settings import MECHANISMS, OTHER_MECHANISMS
 from qpidha.model.url import parse_url
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ MOST_EXCLUDES = 32
 QUEUE, EXCHANGE, DYNAMIC = "queue", "exchange", "dynamic"
 KINDS = (QUEUE, EXCHANGE)
 DIRECTIONS = ("pull", "push")
-MECHANISMS = ("", "ANONYMOUS", "EXTERNAL", "PLAIN", "SCRAM-SHA-1", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 class Federation:
@@ -132,10 +132,11 @@ def link_asked_for(
             hint=f"give 1 to {MOST_ADDRESSES}, such as amqp://HOST:PORT",
         )
     mechanism = mechanism.upper()
-    if mechanism not in MECHANISMS:
+    if mechanism and mechanism not in MECHANISMS:
         raise InvalidArgument(
             f"link {name}: the SASL mechanism {mechanism[:LONGEST_NAME]} is not known",
-            hint=f"use one of {', '.join(filter(None, MECHANISMS))}, or none to choose by itself",
+            reason=OTHER_MECHANISMS.get(mechanism, ""),
+            hint=f"use one of {', '.join(sorted(MECHANISMS))}, or none to choose by itself",
         )
     return LinkDeclared(name, "", found, mechanism, *login, durable=durable)
 

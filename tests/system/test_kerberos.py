@@ -353,6 +353,25 @@ def test_a_broker_without_what_kerberos_needs_says_what(
         assert code == CONFIG and "gssapi" in said and "pip install 'qpidha[kerberos]'" in said
 
 
+def test_a_link_of_federation_logs_in_by_kerberos(
+    a_cluster: Any, realm: Realm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the key of its user in the broker's keytab, at a broker without a cluster."""
+    keytab = realm.keytab("bridge", "amqp/127.0.0.1")
+    for name, value in realm.environment.items():
+        monkeypatch.setenv(name, value)
+    alone = {"promote": False, "ha_cluster": False, "ha_brokers_url": "none"}
+    options = {**alone, "auth": True, "sasl_keytab": keytab}
+    (here,), (there,) = a_cluster(1, **options), a_cluster(1, **options)
+    login = {"mechanism": "gssapi", "username": "bridge"}
+    here.call("declare_link", name="up", addresses=there.address, **login)
+    wait_for(
+        lambda: [(row["user"], row["mechanism"]) for row in there.call("list_connections")],
+        [("bridge@HA.EXAMPLE", "GSSAPI")].__eq__,
+        what="who is connected",
+    )
+
+
 def test_brokers_log_in_to_each_other_by_kerberos(
     a_cluster: Any, realm: Realm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
