@@ -201,7 +201,7 @@ class LocalLog:
         """A queue has another replicate level."""
         place = self._places.get(queue)
         if place is not None:
-            self._append(LevelChanged(place, queue.options.replicate, logged=False))
+            self._append(LevelChanged(place, queue.options.replicate, logged=True))
             self._by_uuid[queue.uuid] = place
         elif queue.uid < LOCAL_UID:
             self.declared(queue)

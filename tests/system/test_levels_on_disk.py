@@ -4,9 +4,13 @@ power cut: each on the broker that accepted them, and those of level `all` on ev
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -163,6 +167,55 @@ def test_a_member_that_runs_alone_has_all_three_and_takes_them_back(
     check(cluster[0], [*expected, "alone"])
 
 
+def test_who_hands_over_keeps_what_is_only_here(a_cluster: Callable[..., Cluster]) -> None:
+    cluster = a_cluster(2, module=POWER)
+    declare(cluster[0])
+    expected = fill(cluster[0])[1:]
+    cluster.wait_settled(0)
+    cluster[0].call("switchover", target=cluster[1].address)
+    cluster.wait_settled(1)
+    check(cluster[0], expected)
+    send(cluster[1], "configuration", ["of the second"], durable=True)
+    cluster[1].call("switchover", target=cluster[0].address)
+    cluster.wait_settled(0)
+    check(cluster[0], expected)
+    more = fill(cluster[0], 100)
+    power(cluster, 0, 1)
+    for broker in cluster:
+        broker.restart()
+    cluster.promote(0)
+    cluster.wait_settled(0)
+    check(cluster[0], [*expected, *more][1:])
+    wait_browse(cluster[1], "configuration", ["of the second"])
+
+
+def test_the_files_of_what_was_consumed_go(a_cluster: Callable[..., Cluster]) -> None:
+    cluster = a_cluster(1, module=POWER, journal_segment_size="4k")
+    broker = cluster[0]
+    declare(broker)
+    kept = [f"kept {number}" for number in range(10)]
+    for level in ("none", "configuration"):
+        send(broker, level, kept, durable=True)
+    folder = broker.data_dir / "journal" / "local"
+    for number in range(20):
+        send(broker, "none", [f"{number}" * 1000] * 20, durable=True)
+        assert receive(broker, "none", 20)
+        send(broker, "none", kept, durable=True)
+        assert len(receive(broker, "none", 10)) == 10
+
+    def size() -> int:
+        return sum(file.stat().st_size for file in folder.iterdir())
+
+    wait_for(size, lambda size: size < 100_000, what="the size of the local log")
+    assert any(file.name.endswith(".checkpoint") for file in folder.iterdir())
+    here = browse(broker, "none")
+    power(cluster, 0)
+    broker.restart()
+    broker.promote()
+    wait_browse(broker, "none", here)
+    wait_browse(broker, "configuration", kept)
+
+
 def test_a_disk_that_lies_about_syncs_is_noticed_here(
     a_cluster: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,3 +228,37 @@ def test_a_disk_that_lies_about_syncs_is_noticed_here(
     cluster[0].start()
     wait_for(lambda: cluster[0].state or not cluster[0].is_running, what="whether it starts or not")
     assert not cluster[0].is_running or "none" not in cluster[0].queue_names()
+
+
+def test_the_tools_of_the_journal_look_at_it_too(a_cluster: Callable[..., Cluster]) -> None:
+    cluster = a_cluster(1)
+    broker = cluster[0]
+    declare(broker)
+    fill(broker)
+    stop_in_order(cluster, 0)
+    local = broker.data_dir / "journal" / "local"
+
+    def called(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "qpidha.cli.main", "journal", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    for place in (broker.data_dir, local):
+        assert called("verify", place).returncode == 0
+    listed = json.loads(called("list", local, "-o", "json").stdout)
+    found = {row["queue"]: row["messages"] for row in listed["queues"]}
+    assert found == {"none": 9, "configuration": 9}
+    salvaged = called("salvage", local, "--queue", "none", "--out", "-")
+    assert salvaged.returncode == 0 and len(salvaged.stdout.splitlines()) == 9, salvaged.stderr
+    refused = called("compact", local)
+    assert refused.returncode == 1 and "by its broker only" in refused.stderr
+    (file,) = local.glob("*.log")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    file.write_bytes(data)
+    verified = called("verify", broker.data_dir)
+    assert verified.returncode == 65 and "what only this broker has" in verified.stdout
+    broker.start()
+    wait_for(lambda: broker.is_running, lambda runs: not runs, what="whether it runs")
+    assert "local log" in broker.log.read_text() and "journal/local" in broker.log.read_text()
+    shutil.rmtree(local)
+    broker.restart()

@@ -23,7 +23,7 @@ from qpidha.model.exit_codes import DATA_ERROR, NO, NO_INPUT, NO_PERMISSION, OK,
 from qpidha.store.codec import EnqueueRun
 from qpidha.store.frames import BATCH, CHUNK
 from qpidha.store.log_reader import LogReader
-from qpidha.store.write_ahead_log import WriteAheadLog
+from qpidha.store.write_ahead_log import LOCAL_FOLDER, WriteAheadLog
 from qpidha.tools.journal.compact import compact
 from qpidha.tools.journal.content import Content, queue_names, records
 from qpidha.tools.journal.files import Folder, Found, StoppedBroker, stopped_broker
@@ -50,6 +50,9 @@ def add(app: typer.Typer) -> None:
 def _verify(context: typer.Context, directory: Directory) -> None:
     """Check every frame of every file, and tell whether a broker can start from them.
 
+    What only this broker has is in DIR/journal/local: give that, to this command or to dump, list
+    and salvage, for its files.
+
     Exit code: 0 everything is sound; 1 a power cut left something unfinished, which a broker
     cuts off without losing anything; 65 something is damaged that had been synced.
 
@@ -64,6 +67,14 @@ def _verify(context: typer.Context, directory: Directory) -> None:
         if not damaged:
             refusals, notes = _opening_problems(folder, stopped)
             damaged, torn = refusals, torn or notes
+        local = stopped.local()
+        if local is not None:
+            bad, unfinished = local.problems()
+            if not bad:
+                bad, notes = _opening_problems(local, stopped)
+                unfinished = unfinished or notes
+            damaged += [f"{LOCAL_FOLDER}/ (what only this broker has): {each}" for each in bad]
+            torn += [f"{LOCAL_FOLDER}/: {each}" for each in unfinished]
         damaged += _state_problems(stopped, content.epoch)
         rows = [_file_row(content, found, damaged, torn) for found in folder.files]
     verdict = "damaged" if damaged else "torn" if torn else "good"

@@ -35,7 +35,13 @@ from qpidha.store.frames import (
     sound_frames,
 )
 from qpidha.store.log_reader import NAME, SegmentReader
-from qpidha.store.write_ahead_log import CLEAN_END, FORMAT, OLDEST_FORMAT, read_clean_end
+from qpidha.store.write_ahead_log import (
+    CLEAN_END,
+    FORMAT,
+    LOCAL_FOLDER,
+    OLDEST_FORMAT,
+    read_clean_end,
+)
 
 FOLDER = "journal"
 AS_ITS_USER = "run it as the broker's user, or as root"
@@ -333,11 +339,18 @@ class StoppedBroker:
     aside stays as it is.
     """
 
-    def __init__(self, path: Path, disk: Disk | None) -> None:
+    def __init__(self, path: Path, disk: Disk | None, *, is_local: bool = False) -> None:
+        """`is_local` is about the log of what only this broker has."""
         self.path = path
+        self.is_local = is_local
         self.system_id = disk.system_id if disk is not None else ""
         self.state = disk.state if disk is not None else b""
-        self.journal_path = path / FOLDER
+        self.local_path = path / FOLDER / LOCAL_FOLDER
+        self.journal_path = self.local_path if is_local else path / FOLDER
+
+    def local(self) -> Folder | None:
+        """Look at the log of what only this broker has, beside the other one; None for none."""
+        return Folder(self.local_path) if not self.is_local and self.local_path.is_dir() else None
 
     def journal(self) -> Folder:
         """Look at the write-ahead log."""
@@ -354,12 +367,13 @@ class StoppedBroker:
 
 @contextmanager
 def stopped_broker(given: Path, *, may_run: bool = False) -> Iterator[StoppedBroker]:
-    """Lock the data directory of a stopped broker; `given` is that, or the log's folder in it. With
-    `may_run` the broker may be running.
+    """Lock the data directory of a stopped broker; `given` is that, or the log's folder in it, or
+    that of the local log. With `may_run` the broker may be running.
     """
     disk: Disk | None = None
+    is_local = given.absolute().parts[-2:] == (FOLDER, LOCAL_FOLDER) and given.is_dir()
     try:
-        path = _data_dir(given)
+        path = _data_dir(given.absolute().parent if is_local else given)
         disk = Disk(str(path))
     except PermissionError as error:
         raise Failure(NO_PERMISSION, f"{given} may not be read", hint=AS_ITS_USER) from error
@@ -372,7 +386,7 @@ def stopped_broker(given: Path, *, may_run: bool = False) -> Iterator[StoppedBro
             hint = hints.get(error.code, error.hint)
             raise Failure(error.code, error.text, hint=hint) from error
     try:
-        yield StoppedBroker(path, disk)
+        yield StoppedBroker(path, disk, is_local=is_local)
     finally:
         if disk is not None:
             disk.close()
