@@ -15,6 +15,8 @@ import pytest
 from qpidha.model.qpidd import QPIDD
 from qpidha.model.settings import OPTIONS
 from qpidha.model.sources import COMMANDS, IGNORED, IGNORED_FAMILIES, OLD_NAMES, why_ignored
+from qpidha.runtime import from_qpidd
+from qpidha.runtime.exits import CannotStart
 from qpidha.runtime.from_qpidd import OUTSIDE, judge
 from tests.patience import STATE
 from tests.runtime.daemons import ENVIRONMENT
@@ -96,6 +98,19 @@ def test_an_acl_file_is_looked_for_where_qpidd_does(tmp_path: Path) -> None:
     assert "acl deny all all" in [each.subject for each in found.findings]
     found = judge(str(tmp_path / "qpidd.conf"), "acl-file=no.acl\n", ["--auth=no"])
     assert found.code == 78
+
+
+def test_hosts_that_nobody_knows_here_are_said_in_their_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(name: str) -> list[str]:
+        raise CannotStart("the name service is away", hint="again", code=69)
+
+    monkeypatch.setattr(from_qpidd, "resolve", nobody)
+    (tmp_path / "my.acl").write_text("acl allow all create connection host=far\nacl deny all all\n")
+    found = judge(str(tmp_path / "qpidd.conf"), f"acl-file={tmp_path}/my.acl\n", ["--auth=no"])
+    said = {each.place: str(each.verdict) for each in found.findings}
+    assert said["my.acl:1"] == "refused" and said["my.acl:2"] == "same"
 
 
 def test_what_is_no_file_of_options_is_refused(tmp_path: Path) -> None:
