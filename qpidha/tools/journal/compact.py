@@ -29,12 +29,7 @@ CLOSE_PATIENCE = 300.0
 
 def compact(stopped: StoppedBroker) -> tuple[int, list[str]]:
     """Make a checkpoint; return up to which record, and what a start would have said."""
-    if stopped.is_local:
-        raise Failure(
-            NO,
-            f"{stopped.journal_path} is made smaller by its broker only",
-            hint="start the broker: it does so when that is worth its while",
-        )
+    _check_which(stopped)
     folder = stopped.journal()
     # A broker that was alone never began an epoch; for it all that is on disk holds, as when it
     # starts.
@@ -89,6 +84,15 @@ def compact(stopped: StoppedBroker) -> tuple[int, list[str]]:
             hint="look at the disk",
         )
     return log.committed, [note.text for note in notes]
+
+
+def _check_which(stopped: StoppedBroker) -> None:
+    if stopped.is_local:
+        raise Failure(
+            NO,
+            f"{stopped.journal_path} is made smaller by its broker only",
+            hint="start the broker: it does so when that is worth its while",
+        )
 
 
 def _finish(
