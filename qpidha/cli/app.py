@@ -205,7 +205,8 @@ OPTIONS_HELP = """Options of every command, before or after it:
   --user NAME, --password-file FILE
                            or QPIDHA_USER and QPIDHA_PASSWORD in the environment; a password that
                            is given nowhere is asked for; --password can be seen by others
-  --sasl-mechanism MECHANISM
+  --sasl-mechanism MECHANISM, --sasl-service-name NAME
+                           GSSAPI shows a ticket of Kerberos; the service is amqp, at the host of -b
   --ssl-trusted, --ssl-certificate, --ssl-key, --ssl-key-password-file
   -o, --output text|json   form of the data on standard output; of lists also wide, jsonl, csv,
                            name
