@@ -248,7 +248,7 @@ class Node:
         self.local: LocalLog | None = None
         self.local_pending = PendingAcknowledgements()
         """Answers that wait for the local log."""
-        if disk is not None:
+        if disk is not None and self.checkpointer is not None:
             self.local = LocalLog(
                 self.broker,
                 disk,
@@ -258,6 +258,7 @@ class Node:
                 nonce=make_uuid(),
             )
             self.effects += self.local.recover(self.features)
+            self.checkpointer.logs.append(self.local.log)
         weighing = self.checkpointer.weighing if self.checkpointer is not None else None
         self.reserve: Reserve | None = None
         if weighing is not None and disk is not None:

@@ -61,6 +61,8 @@ class Checkpointer:
         self.weighing = Weighing(broker)
         self._broker = broker
         self._log = log
+        self.logs = [log]
+        """All logs on the disk: senders wait while it is behind with any of them."""
         self._wal = wal
         self._system_id = system_id
         self._slack = 4 * segment_size
@@ -194,13 +196,13 @@ class Checkpointer:
         """Let senders wait while the disk is far behind, for what it has not written is in memory;
         take nothing more when those do not heed it.
         """
-        broker, log, credit = self._broker, self._log, self._broker.credit
+        broker, credit, logs = self._broker, self._broker.credit, self.logs
         if SLOW_DISK in credit.withheld:
-            if log.has_caught_up:
+            if all(log.has_caught_up for log in logs):
                 credit.withhold(SLOW_DISK, "")
-        elif log.is_behind:
+        elif any(log.is_behind for log in logs):
             credit.withhold(SLOW_DISK, TOO_SLOW)
-        is_choked = log.is_choked(credit.spare)
+        is_choked = any(log.is_choked(credit.spare) for log in logs)
         if is_choked and not broker.refuse_publishing:
             broker.refuse_publishing = TOO_SLOW
         elif broker.refuse_publishing == TOO_SLOW and not is_choked:

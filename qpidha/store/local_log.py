@@ -124,6 +124,8 @@ class LocalLog:
         self._aside: dict[str, Queue] = {}
         """Messages of queues that are not there at present, by the uuid of the queue."""
         self._bindings: dict[Place, dict[str, Any]] = {}
+        self._ends: dict[int, dict[Place, None]] = {}
+        """Those that lead to or from a place."""
         self._needs = 0
         """Up to where the cluster's log is to be committed for what is recorded in this turn."""
         self._waiting: deque[tuple[int, int]] = deque()
@@ -241,13 +243,13 @@ class LocalLog:
             return 0
         source, target = self._reference(exchange), self._reference(thing)
         given = dict(arguments)
-        self._bindings[source, target, key] = given
+        self._bind((source, target, key), given)
         return self._append(Bound(source, target, key, given))
 
     def unbound(self, exchange: Exchange, thing: Destination, key: str) -> int:
         """Such a binding is gone, if it was one."""
         source, target = self._known(exchange), self._known(thing)
-        if self._bindings.pop((source, target, key), None) is None:
+        if not self._unbind((source, target, key)):
             return 0
         return self._append(Unbound(source, target, key))
 
@@ -467,9 +469,9 @@ class LocalLog:
                 self._references.pop(place, None)
                 self._forget_bindings(place)
             case Bound(exchange, queue, key, arguments):
-                self._bindings[exchange, queue, key] = arguments
+                self._bind((exchange, queue, key), arguments)
             case Unbound(exchange, queue, key):
-                self._bindings.pop((exchange, queue, key), None)
+                self._unbind((exchange, queue, key))
             case _:
                 found = things.get(getattr(record, "queue", 0))
                 if isinstance(found, Queue):
@@ -531,9 +533,23 @@ class LocalLog:
             self._refer_to(place, thing.options)
         return place
 
+    def _bind(self, binding: Place, arguments: dict[str, Any]) -> None:
+        self._bindings[binding] = arguments
+        for end in binding[:2]:
+            self._ends.setdefault(end, {})[binding] = None
+
+    def _unbind(self, binding: Place) -> bool:
+        if self._bindings.pop(binding, None) is None:
+            return False
+        for end in binding[:2]:
+            self._ends[end].pop(binding, None)
+        return True
+
     def _forget_bindings(self, place: int) -> None:
-        for binding in [one for one in self._bindings if place in one[:2]]:
-            del self._bindings[binding]
+        for binding in list(self._ends.pop(place, ())):
+            self._bindings.pop(binding, None)
+            for end in binding[:2]:
+                self._ends.get(end, {}).pop(binding, None)
 
     def _bind_all(self) -> None:
         """Bind what is not bound, as far as both ends are there."""

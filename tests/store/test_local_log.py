@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from qpidha.amqp.peer.sasl import Users
 from qpidha.broker.broker import Broker
+from qpidha.broker.credit import SLOW_DISK
 from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.effects import Announce
@@ -20,6 +22,8 @@ from qpidha.model.events import LogWritten
 from qpidha.model.message_view import build
 from qpidha.model.records import FeatureEnabled, LevelChanged, QueueDeleted
 from qpidha.model.settings import Settings
+from qpidha.node import Node
+from qpidha.store import log as log_module
 from qpidha.store.codec import EnqueueRun, decode
 from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
@@ -391,3 +395,33 @@ def test_damage_names_what_to_move_away() -> None:
     with pytest.raises(LogDamaged, match="local log: ") as damaged:
         Member(member.files, member.main)
     assert "journal/local" in damaged.value.hint
+
+
+def test_senders_wait_while_the_disk_is_far_behind_with_what_is_only_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_module, "BACKLOG", 10_000)
+    events: list[Any] = []
+    disk = FakeDisk(events.append, random.Random(1))
+    node = Node(
+        Settings(auth=False, ha_cluster=True),
+        system_id=SYSTEM,
+        users=Users({}),
+        state=b"",
+        address="h:1",
+        make_uuid=lambda: f"uuid-{next(UUIDS)}",
+        disk=disk,
+    )
+    node.start(1)
+    # A backup has objects of its own too.
+    node.broker.declare_queue("q", durable=True, arguments={"qpid.replicate": "none"})
+    for _ in range(60):
+        node.broker.publish("", "q", build("x" * 200), headers=dict)
+    node.step([], 2)
+    assert "too slow" in node.broker.credit.withheld[SLOW_DISK]
+    for now in range(3, 6):
+        while disk.pump():
+            pass
+        node.step(events, now)
+        events.clear()
+    assert not node.broker.credit.withheld
