@@ -212,7 +212,7 @@ class LogFiles:
         except FileNotFoundError:
             self._make_folder(name)
             file = self._files[name] = os.open(
-                name, _APPEND | os.O_CREAT | os.O_EXCL, 0o640, dir_fd=self._root
+                name, _APPEND | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self._root
             )
             self._folders[_folder(name)] = None
             return file

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from qpidha.model import message_view
-from qpidha.model.records import Dequeued
+from qpidha.model.records import Dequeued, LinkDeclared
 from qpidha.store.codec import encode_enqueues, encode_record
 from qpidha.store.frames import CHUNK, END, HEAD
 from qpidha.tools.journal.files import Folder, Place
@@ -284,6 +284,26 @@ def test_dump_gives_one_line_of_json_for_each_record(data: Path, qpid_ha: Run) -
         for line in qpid_ha("journal", "dump", "--bodies", str(data)).out.splitlines()
     ]
     assert message_view.body(b64decode(lines[2]["payload"])) == "a"
+
+
+def test_dump_shows_no_password_of_a_link_and_nobody_else_can_read_the_file(
+    tmp_path: Path, qpid_ha: Run
+) -> None:
+    written = Written(tmp_path / "d")
+    link = LinkDeclared("l", "u", ["h:1"], "", "ann", "hush", durable=True)
+    written.log.append(link)
+    written.seal()
+    written.close()
+    said = qpid_ha("journal", "dump", str(tmp_path / "d"))
+    (line,) = [json.loads(line) for line in said.out.splitlines()]
+    assert (line["record"], line["username"], line["password"]) == (
+        "LinkDeclared",
+        "ann",
+        "(secret)",
+    )
+    files = [path for path in (tmp_path / "d" / "journal").iterdir() if path.is_file()]
+    assert any(b"hush" in path.read_bytes() for path in files)
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
 
 def test_salvage_writes_the_messages_of_one_queue_or_all(

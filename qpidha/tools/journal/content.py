@@ -19,6 +19,7 @@ from qpidha.model.records import (
     Dequeued,
     Enqueued,
     LevelChanged,
+    LinkDeclared,
     QueueDeclared,
     QueueDeleted,
     Requeued,
@@ -27,6 +28,8 @@ from qpidha.store.codec import EnqueueRun, Entry, decode
 from qpidha.store.frames import CHUNK, KIND_NAMES
 from qpidha.tools.journal.files import Folder, Place
 
+SECRET = "(secret)"
+"""Stands for the password of a link, which nothing shows."""
 SUMMARY = ("message_id", "subject", "to", "correlation_id", "reply_to", "content_type", "group_id")
 """Properties of a message that a summary shows."""
 
@@ -214,6 +217,8 @@ def _described(
         return
     fields = {"sequence": sequence} if sequence and not isinstance(record, Requeued) else {}
     described = {**where, **fields, "record": type(record).__name__, **asdict(record)}
+    if isinstance(record, LinkDeclared) and record.password:
+        described["password"] = SECRET
     uid = described.get("queue")
     if isinstance(uid, int):
         described |= {"queue": names.get(uid), "queue_uid": uid}
