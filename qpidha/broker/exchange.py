@@ -105,6 +105,7 @@ class Exchange:
         "alternate",
         "bytes_dropped",
         "bytes_received",
+        "changes",
         "dropped",
         "ends_unbound",
         "incoming",
@@ -134,6 +135,8 @@ class Exchange:
         """(exchange uid, key) of each binding that leads here."""
         self.leads_on = 0
         """How many of the bindings lead to other exchanges."""
+        self.changes = 0
+        """How often a binding came or went."""
         self.senders = 0
         """How many links send to it: an auto-delete exchange stays as long as one does."""
         self.ends_unbound = False
@@ -176,6 +179,7 @@ class Exchange:
         bindings_to(destination)[self.uid, key] = None
         self.leads_on += isinstance(destination, Exchange)
         self.ends_unbound = True
+        self.changes += 1
         self._added(binding)
 
     def unbind(self, destination: Destination, key: str) -> None:
@@ -184,6 +188,7 @@ class Exchange:
         if binding is not None:
             del bindings_to(destination)[self.uid, key]
             self.leads_on -= isinstance(destination, Exchange)
+            self.changes += 1
             self._removed(binding)
 
     def check_binding(self, key: str, arguments: Mapping[str, Any]) -> None:

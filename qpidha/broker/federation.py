@@ -25,13 +25,17 @@ FED_LINK, FED_TAG = "qpid.fed_link", "qpid.federation_tag"
 """Properties of a connection: that a link of another broker opened it, and the tag of who speaks.
 The names are qpidd's.
 """
+FED_TAGS = "qpid.fed.tags"
+"""The argument of a binding that a dynamic route made: the tags of the clusters that it is for, with
+commas between. The name is qpidd's.
+"""
 MOST_LINKS, MOST_ROUTES = 100, 1000
 MOST_ADDRESSES = 16
 """Of one link."""
 MOST_CREDIT = 100_000
 MOST_EXCLUDES = 32
 QUEUE, EXCHANGE, DYNAMIC = "queue", "exchange", "dynamic"
-KINDS = (QUEUE, EXCHANGE)
+KINDS = (QUEUE, EXCHANGE, DYNAMIC)
 DIRECTIONS = ("pull", "push")
 
 
@@ -158,6 +162,11 @@ def check_route(route: RouteDeclared) -> None:
         raise InvalidArgument(
             f"route {name}: a route from a queue has no binding key and no binding arguments",
             hint="leave them out, or use the kind exchange",
+        )
+    if route.kind == DYNAMIC and (route.is_push or route.key or route.arguments):
+        raise InvalidArgument(
+            f"route {name}: a dynamic route pulls, and its keys are those that are bound here",
+            hint="leave key, arguments and direction out",
         )
     check_key("binding key", route.key)
     if len(route.excludes) > MOST_EXCLUDES:

@@ -29,6 +29,7 @@ from qpidha.broker.exchange import (
     MATCH_ALL,
     MATCH_ANY,
 )
+from qpidha.broker.federation import FED_TAGS
 from qpidha.broker.queues.alerts import (
     ALERT_COUNT,
     ALERT_COUNT_DOWN,
@@ -954,7 +955,7 @@ _QUEUES = (
     *_each_refused(
         Kind.QUEUE,
         QPID,
-        "messages are not marked",
+        "messages are marked where they cross a link, and a route says what it excludes",
         {"qpid.trace.id": "mark", "qpid.trace.exclude": "mark"},
         hint=LEAVE_OUT,
     ),
@@ -1280,11 +1281,19 @@ _BINDINGS = (
         example=True,
         harmless=_OFF,
     ),
+    _known(
+        Kind.BINDING,
+        FED_TAGS,
+        QPID,
+        "Set by a dynamic route: the tags of the clusters that the binding is for.",
+        values="any text",
+        example="x",
+    ),
     *_each_refused(
         Kind.BINDING,
         QPID,
         "routes are not made by bindings",
-        {"qpid.fed.op": "x", "qpid.fed.tags": "x", "qpid.fed.origin": "x"},
+        {"qpid.fed.op": "x", "qpid.fed.origin": "x"},
         hint=_ROUTE,
     ),
     _refused(

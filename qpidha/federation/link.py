@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from qpidha.broker.federation import FED_LINK, FED_TAG
+from qpidha.broker.federation import DYNAMIC, FED_LINK, FED_TAG
+from qpidha.federation.dynamic import Dynamic
 from qpidha.federation.pull import Pull
 from qpidha.federation.push import Push
 from qpidha.federation.route import LONGEST_ERROR, Route, State, Surroundings, wait_after
@@ -107,6 +108,8 @@ class Link:
         for name, record in records.items():
             if name not in self.routes:
                 maker: type[Route] = Push if record.is_push else Pull
+                if record.kind == DYNAMIC:
+                    maker = Dynamic
                 route = self.routes[name] = maker(self, record)
                 route.start()
 

@@ -146,7 +146,9 @@ def _add_route(
     push: Annotated[
         bool, typer.Option("--push", help="from here to the other end, and not the other way")
     ] = False,
-    kind: Annotated[str, typer.Option(help="what the source is: queue or exchange")] = "queue",
+    kind: Annotated[
+        str, typer.Option(help="what the source is: queue, exchange or dynamic")
+    ] = "queue",
     destination_type: Annotated[
         str, typer.Option(help="of a destination here: queue or exchange; else it is found out")
     ] = "",

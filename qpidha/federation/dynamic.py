@@ -1,0 +1,203 @@
+"""A dynamic route: it pulls from an exchange at the other end what is bound to an exchange here.
+
+For each binding of the exchange here the route has one of the same key at the other end, on a queue
+of its own there, and takes it away with the last of them. The other end is asked by its management,
+so it has to be qpidha. A binding that a route made says for whom, by tags: one that comes from the
+other end is not brought back there, so bindings that routes made of each other do not keep each
+other for ever. Must not know what the bindings are good for. Source: Qpid
+src/qpid/broker/Exchange.cpp (propagateFedOp), Bridge.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qpidha.amqp.peer.terminus import Terminus, source
+from qpidha.broker.federation import FED_TAGS
+from qpidha.broker.vocabulary import CREATE, DURABLE
+from qpidha.federation.pull import OWN_PRODUCT, Pull
+from qpidha.federation.trace import MOST_TAGS
+from qpidha.model.encoding import Symbol
+from qpidha.model.errors import RefusedRequest
+from qpidha.model.message_view import application_properties, build, properties
+
+if TYPE_CHECKING:
+    from qpidha.amqp.peer.connection import Connection
+    from qpidha.amqp.peer.service_link import ServiceLink
+    from qpidha.federation.route import Home
+    from qpidha.model.records import RouteDeclared
+
+MANAGEMENT = "$management"
+MOST_ASKED = 100
+"""Requests that have no answer yet, at most."""
+UNUSED = 300
+"""Seconds that the queue of a route that is not durable waits for the next primary."""
+Wanted = dict[str, dict[str, Any]]
+"""Binding keys, with the arguments of each."""
+
+
+class Management:
+    """The two links to the management of the other end; they belong to one attempt of a route."""
+
+    def __init__(self, route: Dynamic, connection: Connection) -> None:
+        self._route = route
+        name = f"qpidha.route.{route.record.uuid}"
+        self._answers = f"{name}.answers"
+        self._asked: dict[str, str] = {}
+        self._last = 0
+        self._links = (
+            connection.attach(MANAGEMENT, sender=True, service=self, name=f"{name}.ask"),
+            connection.attach(
+                MANAGEMENT, sender=False, service=self, name=self._answers, max_size=1 << 20
+            ),
+        )
+
+    @property
+    def is_free(self) -> bool:
+        """Whether another request may be made."""
+        return len(self._asked) < MOST_ASKED
+
+    def ask(self, method: str, params: dict[str, Any]) -> None:
+        """Ask for something; if it is refused the route hears of it."""
+        self._last += 1
+        identity = f"{method}-{self._last}"
+        self._asked[identity] = method
+        fields = {"message_id": identity, "to": MANAGEMENT, "reply_to": self._answers}
+        request = build(params, properties=fields, application_properties={"operation": method})
+        self._links[0].send(request)
+
+    def close(self) -> None:
+        """End both links."""
+        for link in self._links:
+            link.close()
+
+    def attached(self, link: ServiceLink) -> None:
+        """One of them is there."""
+
+    def credited(self, link: ServiceLink) -> None:
+        """More can be sent."""
+
+    def received(self, link: ServiceLink, payload: bytes) -> None:
+        """An answer came."""
+        method = self._asked.pop(str(properties(payload).get("correlation_id")), "")
+        if not method:
+            return
+        told = application_properties(payload)
+        status = told.get("statusCode")
+        if not isinstance(status, int) or not 200 <= status < 300:
+            text = told.get("statusDescription")
+            self._route.refused_by_management(method, text if isinstance(text, str) else "")
+        else:
+            self._route.answered()
+
+    def detached(self, link: ServiceLink) -> None:
+        """One of them is gone."""
+        if link.error is not None:
+            self._route.refused_by_management("the link to it", link.error.explanation)
+
+
+class Dynamic(Pull):
+    """One dynamic route."""
+
+    def __init__(self, home: Home, record: RouteDeclared) -> None:
+        super().__init__(home, record)
+        self._management: Management | None = None
+        self._bound: Wanted = {}
+        """What is bound at the other end, or is being bound."""
+        self._changes = -1
+        """The changes of the exchange here that were looked at."""
+        self._trouble = ""
+
+    @property
+    def _queue_there(self) -> str:
+        return f"bridge_queue_{self.record.name}_{self.record.uuid}"
+
+    def _attach(self, connection: Connection) -> ServiceLink:
+        if self.home.peer_product != OWN_PRODUCT:
+            raise RefusedRequest(
+                f"a dynamic route needs qpidha at its other end, and there is "
+                f"{self.home.peer_product or 'another product'}",
+                hint="declare a route of the kind exchange for each key",
+            )
+        link = super()._attach(connection)
+        self._management = Management(self, connection)
+        self._bound, self._changes, self._trouble = {}, -1, ""
+        return link
+
+    def _source(self) -> Terminus:
+        durable = self.record.durable
+        lifetime = {} if durable else {"auto-delete": True, "qpid.auto_delete_timeout": UNUSED}
+        return source(
+            self._queue_there,
+            capabilities=[CREATE, DURABLE] if durable else [CREATE],
+            properties={Symbol(name): value for name, value in lifetime.items()},
+        )
+
+    def _end(self) -> None:
+        management, self._management = self._management, None
+        if management is not None:
+            management.close()
+        super()._end()
+
+    def _leave(self, *, for_good: bool = False) -> None:
+        if for_good and self._management is not None:
+            self._management.ask("delete_queue", {"name": self._queue_there})
+        super()._leave(for_good=for_good)
+
+    def turn(self) -> None:
+        """See whether other keys are bound here than before."""
+        trouble, self._trouble = self._trouble, ""
+        if trouble and self.link is not None:
+            self.fail(trouble)
+            return
+        management, exchange = self._management, self.broker.exchanges.get(self.record.destination)
+        if management is None or self.link is None or not self.link.remote_source.kind:
+            return
+        if exchange is None:
+            self.fail(f"There is no exchange {self.record.destination}")
+            return
+        if exchange.changes == self._changes:
+            return
+        wanted = self._wanted()
+        there = {"exchange": self.record.source, "queue": self._queue_there}
+        for key in [key for key in self._bound if key not in wanted]:
+            if not management.is_free:
+                return  # The answers call again.
+            del self._bound[key]
+            management.ask("unbind", {**there, "key": key})
+        for key, arguments in wanted.items():
+            if self._bound.get(key) == arguments:
+                continue
+            if not management.is_free:
+                return
+            self._bound[key] = arguments
+            management.ask("bind", {**there, "key": key, "arguments": arguments})
+        self._changes = exchange.changes
+
+    def _wanted(self) -> Wanted:
+        """Return what is to be bound at the other end, with the tags of those that it is for."""
+        found: Wanted = {}
+        ways: dict[str, list[str]] = {}
+        exchange = self.broker.exchanges[self.record.destination]
+        for _, key, arguments in exchange.bindings():
+            text = arguments.get(FED_TAGS, "")
+            tags = [tag for tag in text.split(",") if tag] if isinstance(text, str) else []
+            if not self.home.peer_names.isdisjoint(tags) or len(tags) >= MOST_TAGS:
+                continue
+            if key in ways and len(ways[key]) <= len(tags):
+                continue
+            ways[key] = tags
+            kept = {
+                name: value for name, value in arguments.items() if not name.startswith("qpid.")
+            }
+            found[key] = {**kept, FED_TAGS: ",".join([*tags, self.home.own_tag])}
+        return found
+
+    def answered(self) -> None:
+        """The other end has done something: there may be room for more."""
+
+    def refused_by_management(self, method: str, why: str) -> None:
+        """The other end does not do what it is asked."""
+        if method in ("unbind", "delete_queue"):
+            return  # It is gone already.
+        self._trouble = f"the other end refuses {method}: {why}"
