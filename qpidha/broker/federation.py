@@ -26,8 +26,8 @@ FED_LINK, FED_TAG = "qpid.fed_link", "qpid.federation_tag"
 The names are qpidd's.
 """
 FED_TAGS = "qpid.fed.tags"
-"""The argument of a binding that a dynamic route made: the tags of the clusters that it is for, with
-commas between. The name is qpidd's.
+"""The argument of a binding that a dynamic route made: the tags of the clusters that it is for,
+with commas between. The name is qpidd's.
 """
 MOST_LINKS, MOST_ROUTES = 100, 1000
 MOST_ADDRESSES = 16

@@ -1288,6 +1288,7 @@ _BINDINGS = (
         "Set by a dynamic route: the tags of the clusters that the binding is for.",
         values="any text",
         example="x",
+        read=_name,
     ),
     *_each_refused(
         Kind.BINDING,
