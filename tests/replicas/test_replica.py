@@ -8,6 +8,8 @@ import pytest
 
 from qpidha.broker.credit import MEMORY_LIMIT
 from qpidha.broker.queues.dead_letters import DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY
+from qpidha.model.errors import PreconditionFailed
+from qpidha.model.features import QUEUE_REPLICATION
 from tests.replicas.stage import QUEUE, Site, Stage, numbers_on, watched
 from tests.sim.world import MILLISECOND, SECOND
 
@@ -115,3 +117,12 @@ def test_times_count_from_the_end_of_a_replica_on(stage: Stage) -> None:
     replica.end_replica(QUEUE)
     stage.world.run_for(SECOND)
     assert numbers_on(replica.queues[QUEUE]) == []
+
+
+def test_a_cluster_with_an_older_broker_has_no_replicas(stage: Stage) -> None:
+    replica = broker(stage.replica)
+    replica.declare_queue("other", durable=True)
+    del replica.features[QUEUE_REPLICATION]
+    with pytest.raises(PreconditionFailed, match="cannot be a replica yet") as refused:
+        replica.begin_replica("other", "a:5672")
+    assert "Upgrade" in refused.value.hint

@@ -546,3 +546,19 @@ def test_a_source_over_tls(a_cluster, tmp_path):
     wait_same(trusting, "q", ["a"])
     wait_for(lambda: row(wary)["error"], lambda error: "certificate" in error.lower())
     assert row(wary)["state"] == "connecting"
+
+
+def test_a_broker_that_no_longer_may_keeps_its_replica_and_can_end_it(a_cluster):
+    source, replica = pair(a_cluster)
+    send(source, "q", ["a"], durable=True)
+    replica.call("replicate", broker=source.address, queue="q")
+    wait_same(replica, "q", ["a"])
+    replica.kill()
+    replica.options["ha_queue_replication"] = "no"
+    replica.restart()
+    found = row(replica)
+    assert (found["state"], found["messages"]) == ("idle", 1)
+    with pytest.raises(ClientError, match="can only be browsed"), connect(replica) as client:
+        list(client.receiver("q", credit=1).until_empty())
+    assert replica.call("stop_replica", queue="q")["whole"] is True
+    assert receive(replica, "q", 1) == ["a"]
