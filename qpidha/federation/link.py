@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from qpidha.model.records import LinkDeclared, RouteDeclared
 
 REDIRECT = "amqp:connection:redirect"
+STEADY = 4
+"""So many times link-maintenance-interval a link must be up to be counted as one that stays."""
+MANY = 8
+"""After so many failures without that a link that is up is not told of."""
 MOST_REDIRECTS = 4
 """That are followed one after the other."""
 SYSTEM_ID = "qpidha.system-id"
@@ -166,22 +170,25 @@ class Link:
         self.peer_names = frozenset((self.peer_tag, system_id)) - {""}
         self.peer_product = _text(properties.get("product"))
         self.connection = connection
-        self._failures = self._redirects = 0
+        self._redirects = 0
         self._become(State.OPERATIONAL)
-        text = f"link {self.name} to {self.address} is up"
-        self.host.say("notice", text, LINK_UP, link=self.name, product=self.peer_product)
+        if self._failures < MANY:  # Else it comes and goes, and that was told.
+            text = f"link {self.name} to {self.address} is up"
+            self.host.say("notice", text, LINK_UP, link=self.name, product=self.peer_product)
         for route in self.routes.values():
             route.start()
 
     def lost(self, reason: str, error: PeerError | None) -> None:
         """The connection is gone, or never came about."""
         was_up = self.connection is not None
+        interval = self.host.settings.link_maintenance_interval
+        if was_up and self.host.now - self.since >= STEADY * interval:
+            self._failures = 0
         self.connection, self.connection_id = None, 0
         if self._ended:
             return
         for route in self.routes.values():
             route.stop()
-        interval = self.host.settings.link_maintenance_interval
         redirect = None if error is None else self._redirect(error)
         if redirect is not None:
             self.address = redirect
@@ -194,8 +201,8 @@ class Link:
         self._place = (self._place + (0 if was_up else 1)) % len(addresses)
         self.address = parse_address(addresses[self._place])
         self._become(State.WAITING, reason)
-        rounds = self._failures // len(addresses)
-        if was_up or self._failures % len(addresses):
+        rounds = max(1, self._failures // len(addresses))
+        if self._failures == 1 or self._failures % len(addresses):
             # The next primary of a cluster is at another of its addresses, and may be there now.
             wait = interval // 8
         else:
