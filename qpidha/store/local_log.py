@@ -140,8 +140,8 @@ class LocalLog:
 
     @property
     def end(self) -> int:
-        """The place of the last record so far."""
-        return LOCAL + self.log.end
+        """The place of the last record so far, 0 if there is none."""
+        return LOCAL + self.log.end if self.log.end else 0
 
     def enqueue(self, queue: Queue, number: int, payload: bytes, expires: int) -> int:
         """Record a message under the number that its queue gave it."""

@@ -425,3 +425,14 @@ def test_senders_wait_while_the_disk_is_far_behind_with_what_is_only_here(
         node.step(events, now)
         events.clear()
     assert not node.broker.credit.withheld
+
+
+def test_a_deletion_that_nothing_is_recorded_of_waits_for_nothing() -> None:
+    """LOCAL itself is the place of no record: who waited for it waited for ever."""
+    member = Member()
+    member.broker.declare_exchange("brief", "fanout")
+    assert member.broker.delete_exchange("brief") == 0
+    member.queue("q")
+    member.settled()
+    member.broker.declare_exchange("brief", "fanout")
+    assert LOCAL < member.broker.delete_exchange("brief") <= member.committed()

@@ -82,7 +82,7 @@ class LocalWriter(Protocol):
 
     @property
     def end(self) -> int:
-        """The place of the last record so far."""
+        """The place of the last record so far, 0 if there is none."""
         ...
 
     def enqueue(self, queue: Any, number: int, payload: bytes, expires: int) -> int:
