@@ -1,17 +1,23 @@
-"""Links between a cluster and a real RabbitMQ, through failovers of the cluster."""
+"""Links between a cluster and brokers of others: a real RabbitMQ, through failovers of the cluster,
+and one on proton's engine.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import proton
 import pytest
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
 
 from qpidha.client.aio import Client
 from qpidha.client.message import Message
-from tests.interop.rabbitmq import IS_INSTALLED, RabbitMQ, running
+from tests.interop.rabbitmq import IS_INSTALLED, RabbitMQ, free_ports, running
 from tests.interop.test_migrate import GUEST
 from tests.patience import LONG_TEST, STATE
 from tests.system.cluster import Cluster, wait_for
@@ -129,3 +135,76 @@ def test_line_3_of_issue_18_rabbitmq_to_the_cluster_and_back_through_failovers(
     print(f"\n{MESSAGES} messages, {twice} of them twice, over {PARTS} failovers")
     assert set(numbers) == set(range(MESSAGES))
     assert 0 <= twice <= PARTS * CREDIT, "only what was on its way may come twice"
+
+
+class ProtonBroker(MessagingHandler):
+    """A broker of a few lines: queues that are made when somebody asks for them."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_accept=True)
+        self.queues: dict[str, list[object]] = {}
+        self.senders: dict[str, list[proton.Sender]] = {}
+        self.port = free_ports(1)[0]
+        self.is_up = threading.Event()
+        self.container = Container(self)
+
+    def on_start(self, event: proton.Event) -> None:
+        self.acceptor = event.container.listen(f"127.0.0.1:{self.port}")
+        self.is_up.set()
+
+    def on_link_opening(self, event: proton.Event) -> None:
+        link = event.link
+        if link.is_sender:
+            link.source.address = link.remote_source.address
+            self.senders.setdefault(link.remote_source.address, []).append(link)
+        else:
+            link.target.address = link.remote_target.address
+
+    def on_sendable(self, event: proton.Event) -> None:
+        self.hand_out(event.link.source.address)
+
+    def on_message(self, event: proton.Event) -> None:
+        address = event.link.target.address
+        self.queues.setdefault(address, []).append(event.message)
+        self.hand_out(address)
+
+    def hand_out(self, address: str) -> None:
+        for sender in self.senders.get(address, []):
+            while sender.credit > 0 and self.queues.get(address):
+                sender.send(self.queues[address].pop(0))
+
+
+@pytest.mark.timeout(LONG_TEST)
+def test_a_broker_on_proton_s_engine_is_pulled_from_and_pushed_to(
+    a_cluster: Callable[..., Cluster],
+) -> None:
+    broker = ProtonBroker()
+    broker.queues["out"] = [
+        proton.Message(f"m{number}", id=f"m{number}", durable=True) for number in range(50)
+    ]
+    thread = threading.Thread(target=broker.container.run, daemon=True)
+    thread.start()
+    assert broker.is_up.wait(STATE)
+    try:
+        primary = a_cluster(1)[0]
+        primary.wait_enabled("federation")
+        primary.declare_queue("q")
+        primary.call("declare_link", name="l", addresses=f"127.0.0.1:{broker.port}")
+        route = {"link": "l", "destination": "q", "source": "out"}
+        primary.call("declare_route", name="in", **route)
+        wait_for(
+            lambda: primary.call("list_queues", name="q")[0]["messages"],
+            (50).__eq__,
+            what="the messages that came",
+        )
+        assert primary.call("list_links")[0]["last_error"] == ""
+        route = {"link": "l", "source": "q", "destination": "back", "direction": "push"}
+        primary.call("declare_route", name="back", **route)
+        wait_for(
+            lambda: [str(one.body) for one in broker.queues.get("back", [])],
+            [f"m{number}" for number in range(50)].__eq__,
+            what="the messages that went back",
+        )
+    finally:
+        broker.container.stop()
+        thread.join(STATE)
