@@ -35,6 +35,11 @@ from qpidha.tools.messaging_options import ConnectionOptions
 
 NOT_IMPLEMENTED = "amqp:not-implemented"
 NOT_FOUND = "amqp:not-found"
+ANSWER = 10.0
+"""Seconds for an answer of the management of a broker."""
+STEP = 0.5
+HELD_BACK = 30.0
+"""Seconds for which a broker may leave a question for messages unanswered."""
 RETRY = 0.2
 """Seconds before what a broker gave back is sent again: what keeps it from taking the message does
 not end at once.
@@ -44,10 +49,10 @@ not end at once.
 class Nodes:
     """What addresses ask of nodes beside their links: made before, bound, and deleted after."""
 
-    def __init__(self, client: Client, log: Log) -> None:
+    def __init__(self, client: Client, log: Log, *, reconnects: bool) -> None:
         self._client = client
         self._log = log
-        self._management: Conversation | None = None
+        self._reconnects = reconnects
 
     def prepare(self, address: MessagingAddress) -> None:
         """Say what will be ignored."""
@@ -93,9 +98,19 @@ class Nodes:
         )
 
     def _call(self, method: str, parameters: Any) -> Any:
-        if self._management is None:
-            self._management = Conversation(self._client)
-        return self._management.call(method, dict(parameters))
+        """Ask the management of the broker. An answer that was lost with its connection never
+        comes; to ask again does no harm.
+        """
+        client = self._client
+        while True:
+            client.timeout = ANSWER
+            try:
+                return Conversation(client).call(method, dict(parameters))
+            except TimedOut:
+                if not self._reconnects:
+                    raise
+            finally:
+                client.timeout = None
 
 
 class Sender:
@@ -122,7 +137,8 @@ class Sender:
         self._client = client
         self._payloads: dict[int, tuple[Message, int, float]] = {}
         """What has no outcome: number -> message, attempts, when it was sent first."""
-        self._returned: deque[tuple[Delivery, Message, int, float]] = deque()
+        self._returned: deque[tuple[Delivery, tuple[Message, int, float] | None]] = deque()
+        """What was not taken; of a transaction it cannot be sent again."""
         self._sent = 0
         self._told = False
         nodes.prepare(address)
@@ -161,7 +177,7 @@ class Sender:
         """See to messages that were not taken. Raises NotAccepted for one that never will be."""
         pauses = True
         while self._returned:
-            delivery, message, attempts, since = self._returned.popleft()
+            delivery, kept = self._returned.popleft()
             outcome = delivery.outcome
             if outcome is None:  # Its transaction or its link ended, which the next call tells.
                 continue
@@ -176,8 +192,11 @@ class Sender:
             if is_final and not self._raises:
                 self._log.write("warning", str(refused))
                 continue
+            if is_final or kept is None:
+                raise refused
+            message, attempts, since = kept
             is_over = self._patience and time.monotonic() - since >= self._patience
-            if is_final or is_over or (self._most and attempts >= self._most):
+            if is_over or (self._most and attempts >= self._most):
                 raise refused
             if not self._told:
                 self._told = True
@@ -204,8 +223,7 @@ class Sender:
         kept = self._payloads.pop(delivery.number, None)
         if delivery.outcome is not None and delivery.outcome.accepted:
             return
-        message, attempts, since = kept or (Message(), 1 << 30, 0.0)
-        self._returned.append((delivery, message, attempts, since))
+        self._returned.append((delivery, kept))
 
 
 class Receiver:
@@ -273,7 +291,9 @@ class Receiver:
 
     def _next(self, timeout: float | None) -> Received | None:
         receiver = self._receiver
-        if not self._capacity and not self._has_asked and not receiver.buffered:
+        if receiver.buffered:
+            return receiver.receive(0)
+        if not self._capacity and not self._has_asked:
             receiver.add_credit(1)
             self._has_asked = True
         if timeout != 0:
@@ -282,11 +302,31 @@ class Receiver:
             except TimedOut:
                 pass
         # Only the broker knows that there is none: what it sent may be on its way.
-        while receiver.drain(None):
+        while self._drained():
             with suppress(TimedOut):  # Its connection was lost meanwhile.
                 return receiver.receive(0)
         self._has_asked = False
         return None
+
+    def _drained(self) -> int:
+        """Have the broker use its credit or give it back; return how many messages are here then.
+        Raises ToolError if it does neither, though its connection is well.
+        """
+        waited = 0.0
+        while True:
+            try:
+                return self._receiver.drain(STEP)
+            except TimedOut as late:
+                if self._receiver.buffered:  # It may send them, and keep what it still has back.
+                    return self._receiver.buffered
+                waited = 0.0 if late.reason else waited + STEP
+                if waited >= HELD_BACK and self._unsettled:
+                    raise ToolError(
+                        "ReceiverError",
+                        f"the broker sends no more while {len(self._unsettled)} messages are not "
+                        "acknowledged. Try: a smaller --ack-frequency or --tx, or a larger "
+                        "session-max-unacked of the broker",
+                    ) from late
 
     def _attach(self, client: Client, wishes: _Wishes, *, is_made: bool) -> ClientReceiver:
         address = self._address

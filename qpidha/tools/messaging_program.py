@@ -51,8 +51,12 @@ EOS = "eos"
 MS = 1_000_000
 """Nanoseconds."""
 RULE = "LEVEL[+|-][:pattern]"
-OF_ADDRESSES = ("the capability create-on-demand", "{create: always}")
-"""What a broker says to do next, and how an address says that."""
+OWN_WORDS = {
+    "the capability create-on-demand": "{create: always}",
+    "--sasl-mechanism": "{sasl-mechanisms: NAME}",
+    "--ssl-trusted FILE": "{ssl-trustfile: 'FILE'}",
+}
+"""What is said to do next, and how addresses and connection options say that."""
 SOURCELESS = {
     "source": "the place in the source",
     "thread": "the thread",
@@ -259,10 +263,12 @@ def run(name: str, work: Callable[[list[str]], None], arguments: Sequence[str] |
     except BrokenPipeError:
         silence_output()
         return NO
-    except (ClientError, QpidHaError, ToolError, OSError, ValueError) as error:
+    except (ClientError, QpidHaError, ToolError, OSError, ValueError, MemoryError) as error:
         with suppress(OSError):
             sys.stdout.flush()
-        text = told(error)[1].replace(*OF_ADDRESSES)
+        text = told(error)[1]
+        for words, own in OWN_WORDS.items():
+            text = text.replace(words, own)
         print(printable_lines(f"{name}: {text}"), file=sys.stderr)
         return NO
 

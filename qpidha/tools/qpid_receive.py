@@ -37,6 +37,8 @@ from qpidha.tools.messaging_program import (
 
 NAME = "qpid-receive"
 SECOND_MS = 1000
+FOREVER = 1e9
+"""Seconds."""
 ROUTING_KEYS = ("qpid.subject", "x-amqp-0-10.routing-key")
 """Properties in which old senders repeat the subject."""
 
@@ -101,7 +103,8 @@ def _work(arguments: list[str]) -> None:
     capacity = min(options.capacity, options.messages or options.capacity)
     try:
         client.open()
-        receiver = Receiver(client, Nodes(client, log), address, capacity=capacity)
+        nodes = Nodes(client, log, reconnects=connection.reconnects)
+        receiver = Receiver(client, nodes, address, capacity=capacity)
         run_of_program = _Run(options, client, receiver, connection, log)
         run_of_program.receive()
         receiver.close()
@@ -139,7 +142,7 @@ class _Run:
         if options.ready_address:
             self._tell_ready()
         pace = Pace(options.receive_rate)
-        timeout = None if options.forever else options.timeout
+        timeout = None if options.forever or options.timeout >= FOREVER else options.timeout
         is_done = False
         while not is_done and (message := receiver.fetch(timeout)) is not None:
             reporter.count(message)
@@ -179,7 +182,7 @@ class _Run:
     def _sender(self, address: str, *, passthrough: bool = False) -> Sender:
         return Sender(
             self._client,
-            Nodes(self._client, self._log),
+            Nodes(self._client, self._log, reconnects=self._connection.reconnects),
             read_address(address, SENDER, passthrough=passthrough),
             self._connection,
             self._log,

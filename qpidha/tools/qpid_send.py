@@ -41,20 +41,26 @@ SECOND_MS = 1000
 HIGHEST_PRIORITY = 255
 FIELDS = "x-amqp-"
 """Properties whose names begin so are fields of the message."""
-PROPERTY_FIELDS = {
-    "x-amqp-to": "to",
-    "x-amqp-content-encoding": "content_encoding",
-    "x-amqp-creation-time": "creation_time",
-    "x-amqp-absolute-expiry-time": "absolute_expiry_time",
-    "x-amqp-group-id": "group_id",
-    "x-amqp-group-sequence": "group_sequence",
-    "x-amqp-reply-to-group-id": "reply_to_group_id",
+MESSAGE_FIELDS: dict[str, tuple[str, type]] = {
+    "x-amqp-to": ("to", str),
+    "x-amqp-content-encoding": ("content_encoding", str),
+    "x-amqp-creation-time": ("creation_time", int),
+    "x-amqp-absolute-expiry-time": ("absolute_expiry_time", int),
+    "x-amqp-group-id": ("group_id", str),
+    "x-amqp-group-sequence": ("group_sequence", int),
+    "x-amqp-reply-to-group-id": ("reply_to_group_id", str),
+    "x-amqp-first-acquirer": ("first_acquirer", bool),
+    "x-amqp-delivery-count": ("delivery_count", int),
 }
+"""Such properties -> the field, and what its value is."""
 TIMES = ("creation_time", "absolute_expiry_time")
-HEADER_FIELDS = {
-    "x-amqp-first-acquirer": "first_acquirer",
-    "x-amqp-delivery-count": "delivery_count",
+HEADER_FIELDS = ("first_acquirer", "delivery_count")
+MOST: dict[str, int] = {
+    **dict.fromkeys(TIMES, 1 << 53),
+    **dict.fromkeys(("group_sequence", "delivery_count"), 1 << 32),
+    "first_acquirer": 2,
 }
+KINDS = {int: "a whole number", bool: "true or false"}
 APPLICATION_ID = "x-amqp-0-10.app-id"
 """A property that only looks like a field."""
 
@@ -129,7 +135,12 @@ def _work(arguments: list[str]) -> None:
         if options.auto_user_id and not options.user_id:
             template.user_id = client.endpoint.user.encode()
         sender = Sender(
-            client, Nodes(client, log), address, connection, log, capacity=options.capacity
+            client,
+            Nodes(client, log, reconnects=connection.reconnects),
+            address,
+            connection,
+            log,
+            capacity=options.capacity,
         )
         _send_all(options, client, sender, template)
         sender.close()
@@ -191,7 +202,7 @@ class _Template:
             self._fields["reply_to"] = "/".join(filter(None, (reply.name, reply.subject)))
         for given in options.property:
             name, _, text = given.partition("=")
-            self._add(name, typed(text) if text else None)
+            self._add(name, typed(text) if text else None, text)
 
     def make(self, content: Any, number: int | None) -> Message:
         """Make a message."""
@@ -205,20 +216,25 @@ class _Template:
             message.application_properties[SN] = UInt(number)
         return message
 
-    def _add(self, name: str, value: Any) -> None:
+    def _add(self, name: str, value: Any, given: str) -> None:
         if not name.startswith(FIELDS) or name == APPLICATION_ID:
             self._properties[name] = value
-        elif name in HEADER_FIELDS:
-            self._more_header[HEADER_FIELDS[name]] = value
-        elif name in PROPERTY_FIELDS:
-            field = PROPERTY_FIELDS[name]
-            self._fields[field] = value / SECOND_MS if field in TIMES else value
-        else:
+            return
+        field, kind = MESSAGE_FIELDS.get(name, ("", str))
+        if not field:
             raise ToolError(
                 "InvalidOption",
                 f"the property {name} stands for no field of a message. Try: one of "
-                + ", ".join(sorted((*PROPERTY_FIELDS, *HEADER_FIELDS))),
+                + ", ".join(sorted(MESSAGE_FIELDS)),
             )
+        if kind is str:
+            value = "" if value is None else given
+        elif not isinstance(value, int) or type(value) is not kind or not 0 <= value < MOST[field]:
+            raise ToolError("InvalidOption", f"the property {name} is {KINDS[kind]}, not {given!r}")
+        if field in HEADER_FIELDS:
+            self._more_header[field] = value
+        else:
+            self._fields[field] = value / SECOND_MS if field in TIMES else value
 
 
 def _contents(options: Values) -> Iterator[Any]:

@@ -11,15 +11,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from qpidha.tools import qpid_receive, qpid_send
+from qpidha.tools import messaging_links, qpid_receive, qpid_send
 from tests.cli.test_login import serving
 from tests.patience import STATE
+from tests.system.cluster import Cluster
+from tests.system.credentials import Authority, users_file
 from tests.tools.transcripts import is_as_written
 
 ROOT = Path(__file__).parents[2]
@@ -434,6 +436,88 @@ def test_options_stand_in_the_environment_too(
     monkeypatch.delenv("QPID_REPORT_TOTAL")
     assert len(at.receive("env", "-m", "1").out.splitlines()) == 1
     assert len(at.receive("env").out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("reconnect", ["true", "false"])
+def test_what_is_not_taken_in_a_transaction_ends_the_sender(at: Programs, reconnect: str) -> None:
+    words = ["--tx", "2", "-m", "4", "--connection-options", f"{{reconnect: {reconnect}}}"]
+    found = at.send("amq.fanout", *words)
+    assert (found.code, found.out) == (1, "")
+    assert "the broker rolled the transaction back" in found.err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("x-amqp-creation-time=soon", "x-amqp-creation-time is a whole number, not 'soon'"),
+        ("x-amqp-group-sequence=-1", "x-amqp-group-sequence is a whole number, not '-1'"),
+        ("x-amqp-group-sequence=4294967296", "is a whole number, not '4294967296'"),
+        ("x-amqp-first-acquirer=1", "x-amqp-first-acquirer is true or false, not '1'"),
+        ("x-amqp-subject=a", "the property x-amqp-subject stands for no field of a message"),
+    ],
+)
+def test_a_field_takes_what_it_can_be(at: Programs, given: str, said: str) -> None:
+    found = at.send("q", "-P", given)
+    assert (found.code, found.out) == (1, "")
+    assert said in found.err
+
+
+@pytest.mark.parametrize("words", [["--ack-frequency", "0"], ["--tx", "50"]])
+def test_a_broker_that_waits_for_outcomes_is_not_waited_for(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+) -> None:
+    monkeypatch.setattr(messaging_links, "STEP", 0.2)
+    monkeypatch.setattr(messaging_links, "HELD_BACK", 1.0)
+    limit = ("--auth", "no", "--session-max-unacked", "10")
+    with serving(str(tmp_path / "a.sock"), *limit) as address:
+        at = Programs(address, capsys)
+        assert at.send("q;{create:always}", "-m", "30").code == 0
+        found = at.receive("q", *words, "--print-content", "no")
+        assert (found.code, found.out) == (1, "")
+        assert "the broker sends no more while 10 messages are not acknowledged" in found.err
+        found = at.receive("q", "--ack-frequency", "10", "--print-headers", "yes")
+        assert numbers(found.out) == list(range(1, 31))
+
+
+def test_brokers_are_reached_by_tls(
+    a_cluster: Callable[..., Cluster], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("broker")
+    users = users_file(tmp_path / "users", {"boss": "boss", "ann": "p w"})
+    (broker,) = a_cluster(
+        1,
+        encrypted=True,
+        auth="yes",
+        users_file=users,
+        ha_username="boss",
+        ha_password="boss",
+        ssl_cert=certificate,
+        ssl_key=key,
+        ssl_trusted=authority.certificate,
+    )
+    at = Programs(broker.encrypted_address.removeprefix("ssl:"), capsys)
+    login = "transport: ssl, username: ann"
+    trusted = f"ssl-trustfile: '{authority.certificate}'"
+    words = ["--auto-user-id", "yes", "--connection-options"]
+    for mechanism in ("SCRAM-SHA-256", "PLAIN"):
+        given = f"{{{login}, password: 'p w', {trusted}, sasl-mechanisms: {mechanism}}}"
+        assert at.send("q;{create:always}", *words, given) == Ended(0, "", "")
+    found = at.receive("q", "--connection-options", given, "--print-headers", "yes")
+    assert found.out.count("UserId: ann\n") == 2
+    given = f"{{transport: ssl, ssl-certfile: '{certificate}', ssl-keyfile: '{key}', {trusted}}}"
+    assert at.send("q", *words, given) == Ended(0, "", "")
+    for given, said in (
+        (f"{{{login}, password: 'p w'}}", "{ssl-trustfile: 'FILE'}, with the certificate"),
+        (f"{{{login}, password: x, {trusted}}}", "refused user 'ann'"),
+        ("{username: ann, password: 'p w'}", "Try: amqps://127.0.0.1"),
+    ):
+        found = at.send("q", "--connection-options", given)
+        assert (found.code, found.out) == (1, "")
+        assert said in found.err
 
 
 def test_output_that_nobody_reads_ends_the_program(at: Programs) -> None:
