@@ -7,6 +7,7 @@ no other broker that is connected, in sync and ready has them.
 
 from __future__ import annotations
 
+from collections import Counter
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,7 @@ def statistics(node: ManagedNode) -> dict[str, Any]:
         "withholds": "; ".join(broker.credit.withheld.values()),
         **broker.totals.counts(queues),
         "departures": broker.totals.departures(queues),
+        **_federation(node),
         **node.measures.report(),
     }
 
@@ -67,6 +69,26 @@ def _is_alone(status: dict[str, Any]) -> bool:
         for member in status.get("members", ())
         if member["system_id"] != status["system_id"]
     )
+
+
+def _federation(node: ManagedNode) -> dict[str, Any]:
+    """Add up what goes over links to other brokers, on the broker that runs them."""
+    declared = node.broker.federation
+    links = Counter(str(node.link_report(name)["state"]) for name in declared.links)
+    routes: Counter[str] = Counter()
+    moved, lag = {"in": 0, "out": 0}, 0
+    for name, route in declared.routes.items():
+        report: dict[str, Any] = node.route_report(name)
+        routes[str(report["state"])] += 1
+        moved["out" if route.is_push else "in"] += report.get("messages", 0)
+        lag += report.get("lag") or 0
+    node.lines.spend(LOOKS * (len(declared.links) + len(declared.routes)))
+    return {
+        "links": dict(links),
+        "routes": dict(routes),
+        "routed_messages": moved,
+        "route_lag": lag,
+    }
 
 
 def _connections(node: ManagedNode) -> dict[str, int]:

@@ -98,3 +98,15 @@ def test_messages_go_there_and_back_and_a_circle_ends_where_it_began() -> None:
         world.run(3)
         found = [world.bodies(name, kind) for name in ("here", "there")]
         assert sorted(found) == [[], [number]], found
+
+
+def test_statistics_add_up_links_and_routes() -> None:
+    world = a_pair()
+    pull(world)
+    pull(world, name="p", direction="push", source="q", destination="nowhere")
+    world.send("there", "q", 1, 2)
+    world.run()
+    found = world.call("here", "statistics")
+    assert found["links"] == {"operational": 1}
+    assert found["routes"] == {"operational": 1, "waiting": 1}
+    assert (found["routed_messages"], found["route_lag"]) == ({"in": 2, "out": 0}, 2)

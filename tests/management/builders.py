@@ -123,10 +123,10 @@ class FakeNode:
     federation_tag = ""
 
     def link_report(self, name: str) -> dict[str, object]:
-        return {}
+        return {"state": "passive"}
 
     def route_report(self, name: str) -> dict[str, object]:
-        return {}
+        return {"state": "passive"}
 
     def confirmed(self) -> dict[str, int | None]:
         return self.backups
