@@ -184,6 +184,17 @@ CHANGES = (
 """Every change, in the order of the broker's table."""
 LEFT_OUT = {
     "shutdown": "whoever starts a broker stops it: systemd, a cluster manager",
+    **dict.fromkeys(
+        (
+            "declare_link",
+            "delete_link",
+            "declare_route",
+            "delete_route",
+            "replicate",
+            "stop_replica",
+        ),
+        "links to other brokers have logins of theirs, so they are for the command line",
+    ),
     "set_public_url": "it lasts until the broker stops, so it is for the command line",
     "set_log_level": "it lasts until the log's options are read again",
     "recording": "for the watch beside a broker",
