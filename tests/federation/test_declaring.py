@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from qpidha.broker.federation import MOST_LINKS
+from qpidha.management.acl_file import read
 from qpidha.model.errors import QpidHaError, RefusedRequest, Unauthorized
 from qpidha.model.principal import Principal
 from qpidha.store.recovery import fold, snapshot_objects
@@ -127,3 +128,17 @@ def test_a_snapshot_has_all_of_it(world: World) -> None:
     for chunk in chunks:
         fold(copy, chunk, is_snapshot=True)
     assert (copy.federation.links, copy.federation.routes) == (first.links, first.routes)
+
+
+def test_a_link_needs_create_link_at_its_other_end_where_there_is_an_acl() -> None:
+    world = World()
+    there = world.add("there", auth=False)
+    world.add("here", auth=False)
+    there.access.use(read("acl deny all create link\nacl allow all all\n")[0])
+    world.call("here", "declare_link", name="l", addresses="there")
+    world.run(2)
+    link = world.link("here", "l")
+    assert link["state"] == "waiting" and "link" in str(link["last_error"]), link
+    there.access.use(read("acl allow all all\n")[0])
+    world.run(10)
+    assert world.link("here", "l")["state"] == "operational"

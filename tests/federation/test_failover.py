@@ -137,3 +137,19 @@ def test_a_redirect_is_followed() -> None:
     world.run(2)
     assert world.link("s", "l")["state"] == "operational", world.link("s", "l")
     assert world.link("s", "l")["address"] == "a:5672"
+
+
+def test_a_switchover_loses_nothing_and_the_next_primary_goes_on() -> None:
+    world = a_chain()
+    numbered(world, 1, 2)
+    answers: list[Any] = []
+    world.nodes["a"].switchover("b:5672", answers.append)
+    world.step("a")
+    numbered(world, 3)
+    world.run(3)
+    assert answers and answers[0].error is None, answers
+    numbered(world, 4)
+    world.run(3)
+    assert world.nodes["b"].serving and not world.nodes["a"].serving
+    assert world.bodies("t", "q") == [1, 2, 3, 4]
+    assert world.link("a", "from") == {"state": "passive"}
