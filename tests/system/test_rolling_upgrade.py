@@ -106,7 +106,7 @@ def test_three_brokers_are_upgraded_one_by_one_under_load(
         # The last one: now all know the features, and they are used.
         upgrade_backup(cluster, 0, primary=1)
         for broker in cluster:
-            wait_for(lambda broker=broker: features(broker), lambda seen: seen == list(FEATURES))
+            wait_for(lambda broker=broker: features(broker), lambda seen: seen == sorted(FEATURES))
         keeps.wait_accepted(100)
         sends.wait_accepted(100)
         cluster.kill(1, promote=0)
@@ -134,7 +134,7 @@ def test_a_broker_that_goes_back_is_refused_with_what_to_upgrade(
     old = cluster[2]
     cluster[0].declare_queue("q")
     for broker in cluster:
-        wait_for(lambda broker=broker: features(broker), lambda seen: seen == list(FEATURES))
+        wait_for(lambda broker=broker: features(broker), lambda seen: seen == sorted(FEATURES))
 
     # On its own files it does not start: it says which version they need.
     install(old, base)
