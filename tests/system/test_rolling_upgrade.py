@@ -145,7 +145,8 @@ def test_a_broker_that_goes_back_is_refused_with_what_to_upgrade(
     old.data_dir = old.data_dir.with_name("empty")
     install(old, base)
     old.wait_up()
-    told = f"{old.address} does not know what this cluster uses: {', '.join(sorted(FEATURES))}. Upgrade"
+    names = ", ".join(sorted(FEATURES))
+    told = f"{old.address} does not know what this cluster uses: {names}. Upgrade"
     for broker in cluster[:2]:
         wait_for(
             lambda broker=broker: broker.status()["features"]["refused"],
