@@ -175,7 +175,7 @@ def test_two_at_once_are_one_too_many(qpid_ha: Run, start: Start) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["--from-address", "/queue/x"], 2, "has no {queue}"),
+        (["--from-address", "/queue/x"], 2, "has no QUEUE"),
         (["--argument", "a=1"], 2, "--argument is for --declare"),
         (["--from-ssl-key", "x"], 2, "--from-ssl-key needs --from-ssl-certificate"),
         (["--from-user", "ann"], 66, "there is no password of ann"),

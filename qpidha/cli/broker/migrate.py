@@ -116,7 +116,7 @@ class Source:
         self._http = http
         self.is_ours = False
         """Whether it has the management of this product."""
-        self.form = "{queue}"
+        self.form = "QUEUE"
         """The address of a queue there."""
         self.drains = True
         """Whether it says when it has no more."""
@@ -133,9 +133,9 @@ class Source:
         if form:
             self.form = form
         elif self.is_ours or (product == "RabbitMQ" and not version.startswith("3.")):
-            self.form = "/queues/{queue}"
+            self.form = "/queues/QUEUE"
         elif product == "RabbitMQ":
-            self.form = "/amq/queue/{queue}"
+            self.form = "/amq/queue/QUEUE"
 
     @property
     def is_known(self) -> bool:
@@ -145,7 +145,7 @@ class Source:
     def address(self, queue: str) -> str:
         """Return the address of a queue there."""
         name = quote(queue, safe="") if self.form.startswith(("/queues/", "/amq/")) else queue
-        return self.form.replace("{queue}", name)
+        return self.form.replace("QUEUE", name)
 
     def depths(self, vhost: str) -> dict[str, int]:
         """Count the messages of every queue; empty if nobody can be asked."""
@@ -273,7 +273,7 @@ def _migrate(
     ] = "",
     vhost: Annotated[str, typer.Option(help="RabbitMQ's virtual host")] = "/",
     form: Annotated[
-        str, typer.Option("--from-address", help="address of a queue there, such as /queue/{queue}")
+        str, typer.Option("--from-address", help="address of a queue there, such as /queue/QUEUE")
     ] = "",
     declare: Annotated[
         bool, typer.Option("--declare", help="create queues that the target does not have, durable")
@@ -305,8 +305,8 @@ def _migrate(
         raise Failure(USAGE, "--from-ssl-key needs --from-ssl-certificate", hint="give both")
     if argument and not declare:
         raise Failure(USAGE, "--argument is for --declare", hint="add --declare")
-    if form and "{queue}" not in form:
-        raise Failure(USAGE, f"--from-address {form} has no {{queue}}", hint="/queue/{queue}")
+    if form and "QUEUE" not in form:
+        raise Failure(USAGE, f"--from-address {form} has no QUEUE", hint="/queue/QUEUE")
     endpoints = _source_endpoints(source, user, password_file, mechanism)
     tls = Tls(trusted, certificate, key)
     found = Source(options, endpoints, tls, http)
