@@ -32,7 +32,7 @@ from qpidha.broker.exchange import (
     spread,
     subject,
 )
-from qpidha.broker.federation import DYNAMIC, QUEUE
+from qpidha.broker.federation import BRIDGE_QUEUE, DYNAMIC, QUEUE
 from qpidha.broker.levels import Levels
 from qpidha.broker.node_patterns import NodePatterns
 from qpidha.broker.policy import MOST_POLICIES
@@ -880,7 +880,7 @@ class Broker(State):
             return federation.sequence(former)
         self._check_federation(wanted)
         if wanted.is_push and wanted.kind != QUEUE:
-            wanted.queue = f"bridge_queue_{wanted.name}_{wanted.uuid}"
+            wanted.queue = f"{BRIDGE_QUEUE}{wanted.name}_{wanted.uuid}"
             self.declare_queue(wanted.queue, durable=wanted.durable)
             self.bind(wanted.source, wanted.queue, wanted.key, wanted.arguments)
         return self._change_federation(wanted, f"route {wanted.name} declared", wanted.durable)

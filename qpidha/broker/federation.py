@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qpidha.broker.exchange import subject
 from qpidha.broker.queues.arguments import LONGEST_NAME, check_key
+from qpidha.broker.queues.dead_letters import FROM_KEY
 from qpidha.model.errors import InvalidArgument, LimitExceeded
 from qpidha.model.event_codes import FEDERATION_REFUSED
+from qpidha.model.message_view import add_annotation, departure, message_annotations
 from qpidha.model.records import LinkDeclared, LinkDeleted, RouteDeclared, RouteDeleted
 from qpidha.model.settings import MECHANISMS, OTHER_MECHANISMS
 from qpidha.model.url import parse_url
@@ -29,6 +32,10 @@ FED_TAGS = "qpid.fed.tags"
 """The argument of a binding that a dynamic route made: the tags of the clusters that it is for,
 with commas between. The name is qpidd's.
 """
+ROUTE_LINK = "qpidha.route."
+"""With what the name of the link of a route begins, so it is in that of its subscription."""
+BRIDGE_QUEUE = "bridge_queue_"
+"""With what the name of a queue begins that was made for a route."""
 MOST_LINKS, MOST_ROUTES = 100, 1000
 MOST_ADDRESSES = 16
 """Of one link."""
@@ -49,6 +56,10 @@ class Federation:
         """Another number with each change."""
         self._sequences: dict[tuple[type, str], int] = {}
         """Where each was recorded, 0 for one that is not in the log."""
+        self.queues: set[str] = set()
+        """Those with what routes take from exchanges, from here or from elsewhere: while there are
+        any, messages to exchanges tell their key.
+        """
 
     @property
     def tag(self) -> str:
@@ -107,6 +118,29 @@ class Federation:
                 hint="Delete some.",
                 event_code=FEDERATION_REFUSED,
             )
+
+
+def is_of_route(queue: str) -> bool:
+    """Whether a queue of this name has what a route takes from an exchange."""
+    return queue.startswith(BRIDGE_QUEUE) or ROUTE_LINK in queue
+
+
+def key_in(payload: bytes) -> str:
+    """Return the key that a message that crossed a link had where it came from: what was written
+    on it there, else its subject. Raises ProtocolViolation for a malformed one.
+    """
+    if FROM_KEY.encode() in payload:
+        found = message_annotations(payload).get(FROM_KEY)
+        if isinstance(found, str):
+            return found
+    return subject(payload)
+
+
+def with_key(payload: bytes, key: str) -> bytes:
+    """Make the message that tells a route its key, which may be that of its address alone."""
+    if key_in(payload) == key:
+        return payload
+    return departure(payload, 0, add_annotation(payload, b"", FROM_KEY, key))
 
 
 def link_asked_for(

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
-from qpidha.broker.federation import Federation
+from qpidha.broker.federation import Federation, is_of_route
 from qpidha.broker.policy import Followed, Policies, says_of
 from qpidha.broker.queues.arrivals import Arrivals
 from qpidha.broker.queues.dedup import DEDUP, DEDUP_WINDOW
@@ -443,6 +443,8 @@ class State:
         queue.is_replica = self._passive and queue.uid > 0
         self.queues[queue.name] = queue
         self.by_uid[queue.uid] = queue
+        if is_of_route(queue.name):
+            self.federation.queues.add(queue.name)
         if queue.spec.no_local:
             self.not_own.setdefault(queue.spec.no_local, {})[queue] = None
         followed = self.policies.of(queue.options) if self.policies else None
@@ -560,6 +562,7 @@ class State:
             if isinstance(exchange, Exchange):
                 exchange.unbind(queue, key)
         del self.queues[queue.name]
+        self.federation.queues.discard(queue.name)
         self.followed.pop(queue, None)
         self.to_follow.pop(queue, None)
         self.runnable.pop(queue, None)

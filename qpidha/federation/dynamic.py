@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qpidha.amqp.peer.terminus import Terminus, source
-from qpidha.broker.federation import FED_TAGS
+from qpidha.broker.federation import BRIDGE_QUEUE, FED_TAGS
 from qpidha.broker.vocabulary import CREATE, DURABLE
 from qpidha.federation.pull import OWN_PRODUCT, Pull
 from qpidha.federation.trace import MOST_TAGS
@@ -110,7 +110,7 @@ class Dynamic(Pull):
 
     @property
     def _queue_there(self) -> str:
-        return f"bridge_queue_{self.record.name}_{self.record.uuid}"
+        return f"{BRIDGE_QUEUE}{self.record.name}_{self.record.uuid}"
 
     def _attach(self, connection: Connection) -> ServiceLink:
         if self.home.peer_product != OWN_PRODUCT:

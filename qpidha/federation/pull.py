@@ -22,14 +22,14 @@ from qpidha.amqp.peer.terminus import (
     source,
 )
 from qpidha.broker.exchange import UNROUTABLE_HINT
-from qpidha.broker.federation import QUEUE
+from qpidha.broker.federation import QUEUE, ROUTE_LINK, key_in
 from qpidha.broker.queues.arguments import fits_key
 from qpidha.broker.vocabulary import TOPIC_BINDING
 from qpidha.federation.route import Route, State
 from qpidha.federation.trace import with_tags
 from qpidha.model.encoding import Described, Symbol
 from qpidha.model.errors import ProtocolViolation, RefusedRequest
-from qpidha.model.message_view import Copies, application_properties, arrival, properties
+from qpidha.model.message_view import Copies, application_properties, arrival
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.connection import Connection
@@ -78,7 +78,7 @@ class Pull(Route):
             record.source,
             sender=False,
             service=self,
-            name=f"qpidha.route.{record.uuid}",
+            name=f"{ROUTE_LINK}{record.uuid}",
             terminus=self._source(),
             credit=0,
             accepts=False,
@@ -222,8 +222,9 @@ class Pull(Route):
                 return self.broker.enqueue_on_all([queue], payload, expires, due)
             return queue.enqueue(payload, expires)
         self._payload = payload
-        found = properties(payload).get("subject")
-        key = found if isinstance(found, str) and fits_key(found) else ""
+        key = key_in(payload) or self._only_key
+        if not fits_key(key):
+            key = ""
         sequence, queues = self.broker.publish(
             self.record.destination, key, payload, headers=self._headers, expires=expires, due=due
         )
@@ -234,6 +235,12 @@ class Pull(Route):
                 hint=UNROUTABLE_HINT,
             )
         return sequence
+
+    @property
+    def _only_key(self) -> str:
+        """The key that everything has which comes over this route, or empty."""
+        key = self.record.key
+        return "" if "*" in key or "#" in key else key
 
     def _replace(self, former: Queue) -> Queue:
         """Go on with a queue that has the name of one that was deleted."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qpidha.amqp.peer.terminus import ACCEPTED, MODIFIED, REJECTED, Outcome
-from qpidha.broker.federation import QUEUE
+from qpidha.broker.federation import QUEUE, ROUTE_LINK
 from qpidha.broker.queues.dispatch import MAX_REFUSALS, Refusals
 from qpidha.federation.route import Route, State
 from qpidha.federation.trace import tags_of, with_tags
@@ -68,7 +68,7 @@ class Push(Route):
             record.destination,
             sender=True,
             service=self,
-            name=f"qpidha.route.{record.uuid}",
+            name=f"{ROUTE_LINK}{record.uuid}",
             settled=False,
         )
         self._queue = queue

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from qpidha.federation.trace import TRACE
-from qpidha.model.message_view import message_annotations
+from qpidha.model.message_view import build, message_annotations
+from tests.amqp.controller import Controller
 from tests.federation.world import World
+
+NUMBERS = itertools.count(10_000_000)
+"""Of connections that no broker of the world has."""
 
 
 def a_pair(*, direction: str = "pull", durable: bool = False, key: str = "news.#") -> World:
@@ -119,3 +125,60 @@ def test_what_was_here_stays_on_a_queue_that_a_route_pulls_from() -> None:
     world.send("there", "own", 2)
     world.run()
     assert (world.bodies("here", "q"), world.bodies("there", "own")) == ([2], [1])
+
+
+def send_to(world: World, broker: str, address: str, payload: bytes, posts: bool = False) -> None:
+    """Send a message as a client does, alone or in a transaction."""
+    client = Controller(world.nodes[broker], number=next(NUMBERS))
+    sender = client.sender(address, f"s{client}")
+    if posts:
+        world.nodes[broker].make_uuid = lambda: "ab" * 16
+        control = client.control()
+        transaction = client.declare(control)
+        client.send(sender, payload, transaction=transaction)
+        client.commit(control, transaction)
+    else:
+        client.send(sender, payload)
+    client.turn()
+    world.step(broker)
+    world.settle()
+
+
+@pytest.mark.parametrize("posts", [False, True])
+@pytest.mark.parametrize("direction", ["pull", "push"])
+@pytest.mark.parametrize("exchange", ["amq.topic", "amq.direct"])
+def test_a_key_that_the_address_alone_says_comes_along(
+    direction: str, exchange: str, posts: bool
+) -> None:
+    key = "news.#" if exchange == "amq.topic" else "news.a"
+    world = a_pair(direction=direction, key="none")
+    add(world, name="r2", source=exchange, destination=exchange, key=key, direction=direction)
+    begin, end = ("there", "here") if direction == "pull" else ("here", "there")
+    world.call(end, "declare_queue", name="mine")
+    world.call(end, "bind", exchange=exchange, queue="mine", key="news.a")
+    payload = build("1", properties={"message_id": "m"})
+    send_to(world, begin, f"{exchange}/news.a", payload, posts)
+    send_to(world, begin, f"{exchange}/news.a", build("2", properties={"subject": "b"}), posts)
+    world.run()
+    assert world.bodies(end, "mine") == ["1", "2"]
+    came = world.payloads(end, "mine")[0]
+    assert came.endswith(payload) and message_annotations(came)["x-routing-key"] == "news.a"
+
+
+def test_who_sends_to_another_key_than_a_message_says_is_not_believed_by_a_route() -> None:
+    world = a_pair(key="#")
+    forged = {"x-routing-key": "secret"}
+    payload = build(1, properties={"subject": "plain"}, annotations=forged)
+    world.call("here", "declare_queue", name="secrets")
+    world.call("here", "bind", exchange="amq.topic", queue="secrets", key="secret")
+    send_to(world, "there", "amq.topic", payload)
+    assert world.bodies("here", "secrets") == [] and world.bodies("here", "q") == [1]
+
+
+def test_where_no_route_takes_it_a_message_stays_as_it_is_sent() -> None:
+    world = a_pair(key="#")
+    world.call("here", "delete_link", name="l", with_routes=True)
+    world.run()
+    payload = build(1)
+    send_to(world, "there", "amq.topic/k", payload)
+    assert world.payloads("there", "q") == [payload]

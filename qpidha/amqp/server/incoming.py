@@ -35,6 +35,7 @@ from qpidha.amqp.server.open_transactions import UnknownTransaction
 from qpidha.amqp.server.receiving_link import ReceivingLink, TransferLimitExceeded
 from qpidha.broker.credit import DISK_FREE_LIMIT
 from qpidha.broker.exchange import UNROUTABLE_HINT
+from qpidha.broker.federation import FED_LINK, key_in, with_key
 from qpidha.broker.queues.arguments import LONGEST_NAME, check_key, fits_key
 from qpidha.broker.topic import TooManyKeys
 from qpidha.broker.transaction import Post
@@ -408,16 +409,13 @@ class IncomingLink(ReceivingLink):
             if self._queue.deleted:
                 self._replace_queue(ResourceDeleted(f"queue '{self._queue.name}' was deleted"))
             return Post(payload, expires, queue=self._queue)
-        key = self._key
-        if self._exchange:
-            return Post(
-                payload,
-                expires,
-                exchange=self._exchange,
-                key=self._key_of(payload) if key is None else key,
-                must_route=self._must_route,
-            )
-        queue, exchange, key = self._find(payload)
+        queue, exchange, key = None, self._exchange, self._key
+        if not exchange:
+            queue, exchange, key = self._find(payload)
+        elif key is None:
+            key = self._key_of(payload)
+        if queue is None and self._broker.federation.queues:
+            payload = with_key(payload, key or "")
         return Post(
             payload,
             expires,
@@ -465,6 +463,8 @@ class IncomingLink(ReceivingLink):
             return self._enqueue(queue, payload, expires, due)
         if key is None:
             key = self._key_of(payload)
+        if self._broker.federation.queues:
+            payload = with_key(payload, key)
         sequence, queues = self._broker.publish(
             exchange,
             key,
@@ -526,6 +526,8 @@ class IncomingLink(ReceivingLink):
             queue, exchange, key = self._find(copies.payload)
         elif key is None:
             key = self._key_of(copies.payload)
+        if queue is None and self._broker.federation.queues:
+            copies.payload = with_key(copies.payload, key or "")
         keys = list(dict.fromkeys((queue.name if queue is not None else key or "", *copies.keys)))
         for other in keys[1:]:
             check_key("key in x-cc or x-bcc", other, "send shorter ones")
@@ -544,7 +546,10 @@ class IncomingLink(ReceivingLink):
 
     def _key_of(self, payload: bytes) -> str:
         """Return the key that a message to the exchange of this link has, if it may have that."""
-        key = self._subject(properties(payload), self._exchange)
+        found = properties(payload)
+        if FED_LINK in self._connection.remote_properties:
+            found = {"subject": key_in(payload)}
+        key = self._subject(found, self._exchange)
         if self._host.access.each_message:
             self._check_publish(self._exchange, key)
         return key
