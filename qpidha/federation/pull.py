@@ -24,7 +24,7 @@ from qpidha.amqp.peer.terminus import (
 from qpidha.broker.exchange import UNROUTABLE_HINT
 from qpidha.broker.federation import QUEUE, ROUTE_LINK, key_in
 from qpidha.broker.queues.arguments import fits_key
-from qpidha.broker.vocabulary import TOPIC_BINDING
+from qpidha.broker.vocabulary import HEADERS_BINDING, TOPIC_BINDING
 from qpidha.federation.route import Route, State
 from qpidha.federation.trace import with_tags
 from qpidha.model.encoding import Described, Symbol
@@ -100,17 +100,33 @@ class Pull(Route):
             address = f"{record.source}/{record.key}"
         elif record.key:
             wanted[Symbol(TOPIC_BINDING)] = Described(Symbol(TOPIC_BINDING), record.key)
+        if record.arguments:
+            described = Described(Symbol(HEADERS_BINDING), dict(record.arguments))
+            wanted[Symbol(HEADERS_BINDING)] = described
         lasts = {"durability": DURABLE, "expiry": "never"} if record.durable else {}
         return source(address, filter=wanted, **lasts)
 
     def _begin(self, link: ServiceLink) -> None:
-        if self._source().filter and TOPIC_BINDING not in map(str, link.remote_source.filter):
-            self.fail(
+        in_effect = set(map(str, link.remote_source.filter))
+        wanted = set(map(str, self._source().filter)) - in_effect
+        if TOPIC_BINDING in wanted:
+            self._withdraw(
                 f"the other end does not look at the binding key {self.record.key!r}: write it "
                 "into the source as it is written there, and leave the key out"
             )
             return
+        if wanted:
+            self._withdraw(
+                "the other end does not look at the binding arguments: bind a queue there with "
+                "them, and declare a route from that"
+            )
+            return
         self._top_up()
+
+    def _withdraw(self, reason: str) -> None:
+        """Fail, and leave no subscription there that takes what nobody asked for."""
+        self._leave(for_good=True)
+        self._wait(reason)
 
     def _end(self) -> None:
         end, self._end_of_link = self._end_of_link, None

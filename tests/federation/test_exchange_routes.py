@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
+from qpidha.amqp.server import attaching
+from qpidha.broker.translation import filters_of
 from qpidha.federation.trace import TRACE
 from qpidha.model.message_view import build, message_annotations
 from tests.amqp.controller import Controller
@@ -182,3 +185,47 @@ def test_where_no_route_takes_it_a_message_stays_as_it_is_sent() -> None:
     payload = build(1)
     send_to(world, "there", "amq.topic/k", payload)
     assert world.payloads("there", "q") == [payload]
+
+
+def test_a_route_pulls_what_matches_its_binding_arguments() -> None:
+    world = a_pair(key="none")
+    add(
+        world,
+        name="h",
+        source="amq.match",
+        destination="amq.fanout",
+        arguments={"x-match": "all", "colour": "red", "size": 3},
+    )
+    world.call("here", "declare_queue", name="mine")
+    world.call("here", "bind", exchange="amq.fanout", queue="mine", key="")
+    for number, colour in enumerate(["red", "blue"]):
+        found = {"colour": colour, "size": 3}
+        send_to(world, "there", "amq.match", build(number, application_properties=found))
+    assert world.bodies("here", "mine") == [0]
+
+
+def test_a_source_that_does_not_take_binding_arguments_is_told_of() -> None:
+    world = a_pair(key="none")
+    add(world, name="h", arguments={"x-match": "all", "colour": "red"})
+    assert world.route("here", "h")["state"] == "waiting"
+    assert "legacy-amqp-headers-binding" in world.route("here", "h")["last_error"]
+
+
+def test_a_source_that_passes_over_binding_arguments_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = a_pair(key="none", durable=True)
+    monkeypatch.setattr(
+        attaching, "filters_of", lambda *found: replace(filters_of(*found), in_effect={})
+    )
+    add(
+        world,
+        name="h",
+        source="amq.match",
+        destination="amq.fanout",
+        arguments={"a": 1},
+        durable=True,
+    )
+    assert world.route("here", "h")["state"] == "waiting"
+    assert "binding arguments: bind a queue there" in world.route("here", "h")["last_error"]
+    assert len(world.nodes["there"].broker.queues) == 2
