@@ -112,6 +112,9 @@ class Dynamic(Pull):
     def _queue_there(self) -> str:
         return f"{BRIDGE_QUEUE}{self.record.name}_{self.record.uuid}"
 
+    def _kept_there(self) -> str:
+        return self._queue_there if self.record.durable else ""
+
     def _attach(self, connection: Connection) -> ServiceLink:
         if self.home.peer_product != OWN_PRODUCT:
             raise RefusedRequest(

@@ -89,6 +89,11 @@ class Link:
         """The name of the link."""
         return self.record.name
 
+    @property
+    def container(self) -> str:
+        """What the link calls itself at the other end."""
+        return f"qpidha.link.{self.record.uuid}"
+
     # What is declared.
 
     def change(self, record: LinkDeclared) -> None:
@@ -146,7 +151,7 @@ class Link:
         record = self.record
         properties = self.host.link_properties()
         connection.open(
-            f"qpidha.link.{record.uuid}",
+            self.container,
             {**properties, FED_LINK: True, FED_TAG: self.own_tag},
             mechanism=record.mechanism,
             username=record.username,

@@ -106,6 +106,12 @@ class Pull(Route):
         lasts = {"durability": DURABLE, "expiry": "never"} if record.durable else {}
         return source(address, filter=wanted, **lasts)
 
+    def _kept_there(self) -> str:
+        record = self.record
+        if not record.durable or record.kind == QUEUE:
+            return ""
+        return f"{self.home.container}_{ROUTE_LINK}{record.uuid}"
+
     def _begin(self, link: ServiceLink) -> None:
         in_effect = set(map(str, link.remote_source.filter))
         wanted = set(map(str, self._source().filter)) - in_effect

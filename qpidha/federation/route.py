@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from qpidha.federation.trace import MOST_TAGS, tags_of
 from qpidha.model.errors import QpidHaError
-from qpidha.model.event_codes import ROUTE_DOWN, ROUTE_UP
+from qpidha.model.event_codes import ROUTE_DOWN, ROUTE_REMAINS, ROUTE_UP
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.connection import Connection
@@ -65,6 +65,10 @@ class Home(Protocol):
     @property
     def name(self) -> str:
         """The name of the link."""
+
+    @property
+    def container(self) -> str:
+        """What the link calls itself at the other end."""
 
     @property
     def host(self) -> Surroundings:
@@ -126,6 +130,13 @@ class Route(ABC):
         """The link is down, or this broker runs the route no longer, or (`for_good`) nobody does:
         then nothing is left of it at the other end.
         """
+        if for_good and self.link is None and (queue := self._kept_there()):
+            text = (
+                f"route {self.name} was deleted while it had no connection over link "
+                f"{self.home.name}: its queue {queue} may remain at the other end"
+            )
+            fields = {"link": self.home.name, "route": self.name, "queue": queue}
+            self.host.say("warning", text, ROUTE_REMAINS, **fields)
         self._leave(for_good=for_good)
         self.home.deadlines.remove(self)
         self._become(State.PASSIVE)
@@ -143,6 +154,10 @@ class Route(ABC):
         return None
 
     # What each direction does in its own way.
+
+    def _kept_there(self) -> str:
+        """Return the name of the queue at the other end that outlives its link, or empty."""
+        return ""
 
     @abstractmethod
     def _attach(self, connection: Connection) -> ServiceLink:

@@ -645,6 +645,12 @@ ROUTE_DOWN = _code(
     "One of its ends is not there, or does not take messages. The line has the reason.",
     "Make what is missing: `qpid-ha route list` shows the reason of each route.",
 )
+ROUTE_REMAINS = _code(
+    "QHA8203",
+    "A durable route was deleted while its link was down; its queue elsewhere may remain.",
+    "The other end could not be told, and keeps for the route what comes.",
+    "Delete the queue that the line names at the other end: `qpid-ha queue del NAME`.",
+)
 
 # -- mistakes of the broker itself -----------------------------------------------------------------
 

@@ -229,3 +229,28 @@ def test_a_source_that_passes_over_binding_arguments_is_told_of(
     assert world.route("here", "h")["state"] == "waiting"
     assert "binding arguments: bind a queue there" in world.route("here", "h")["last_error"]
     assert len(world.nodes["there"].broker.queues) == 2
+
+
+@pytest.mark.parametrize("kind", ["exchange", "dynamic"])
+def test_what_a_route_leaves_behind_is_named(kind: str) -> None:
+    world = World()
+    world.add("here", auth=False)
+    world.add("there", auth=False)
+    world.call("here", "declare_link", name="l", addresses="there", durable=True)
+    ends = {"source": "amq.topic", "destination": "amq.topic"}
+    world.call("here", "declare_route", name="r", link="l", kind=kind, durable=True, **ends)
+    world.run()
+    (queue,) = world.nodes["there"].broker.queues
+    world.kill("there")
+    world.run()
+    world.call("here", "delete_route", name="r")
+    world.step("here")
+    lines = [each for each in world.lines["here"] if each.event_code == "QHA8203"]
+    assert len(lines) == 1 and f" {queue} " in lines[0].text
+
+
+def test_nothing_is_said_where_nothing_remains() -> None:
+    world = a_pair(durable=True)
+    world.call("here", "delete_link", name="l", with_routes=True)
+    world.run()
+    assert not [each for each in world.lines["here"] if each.event_code == "QHA8203"]
