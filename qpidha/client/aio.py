@@ -560,6 +560,7 @@ class Receiver(ReceiverFace):
             if not link.buffer:
                 await self.drain(timeout)
                 if not link.buffer:
+                    link.check_empty()
                     return
             yield await self.receive(timeout)
 
@@ -568,12 +569,19 @@ class Receiver(ReceiverFace):
         self._link.flow(messages)
         self._client._soon()
 
+    @property
+    def kept_back(self) -> int:
+        """Messages that the broker had at the last `drain` and sends when others are settled."""
+        return self._link.kept_back
+
     async def drain(self, timeout: Timeout = DEFAULT) -> int:
         """Have the broker use its credit or give it back; return how many messages are here
         then (AMQP 1.0 section 2.6.7).
         """
         link, client = self._link, self._client
         client._start()
+        if client._is_flush_due:
+            await asyncio.sleep(0)  # Outcomes first: they make room.
         deadline = client._deadline(timeout)
         while True:
             await client._wait(

@@ -640,6 +640,7 @@ class Receiver(ReceiverFace):
                 if not link.buffer:
                     self._drain(timeout)
                     if not link.buffer:
+                        link.check_empty()
                         return
                 message = link.take()
             yield message
@@ -649,6 +650,12 @@ class Receiver(ReceiverFace):
         with self._lock:
             self._link.flow(messages)
             self._client._flush()
+
+    @property
+    def kept_back(self) -> int:
+        """Messages that the broker had at the last `drain` and sends when others are settled."""
+        with self._lock:
+            return self._link.kept_back
 
     def drain(self, timeout: Timeout = DEFAULT) -> int:
         """Have the broker use its credit or give it back; return how many messages are here
@@ -672,6 +679,7 @@ class Receiver(ReceiverFace):
                 raise link.error
             if link.credit <= 0:
                 return
+            client._flush()  # Outcomes first: they make room.
             link.drain()
             ended = partial(link.drain_ended, link.generation)
             client._wait(ended, client._left(deadline), f"the drain of {self.address!r}")

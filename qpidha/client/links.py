@@ -719,6 +719,22 @@ class Receiver(Link):
         """Whether the broker has used the credit or given it back."""
         return self.end is not None and self.is_open and not self.end.awaits_drained()
 
+    @property
+    def kept_back(self) -> int:
+        """Messages that the broker, asked to drain, had and did not send: it waits for outcomes of
+        others.
+        """
+        return self.end.available() if self.end is not None and self.is_open else 0
+
+    def check_empty(self) -> None:
+        """Raise ClientError if the drain that ended is not for want of messages."""
+        if self.kept_back:
+            raise ClientError(
+                f"the broker keeps {self.kept_back} messages of {self.address!r} back",
+                reason="so many others are not settled that it sends no more",
+                hint="accept messages as they come, or raise the broker's session-max-unacked",
+            )
+
     def drain_ended(self, generation: int) -> bool:
         """Whether a drain that began in this generation is over, because the broker answered or
         because nobody will.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from qpidha.broker.vocabulary import (
     CREATE,
@@ -40,6 +40,8 @@ ANSWER = 10.0
 STEP = 0.5
 HELD_BACK = 30.0
 """Seconds for which a broker may leave a question for messages unanswered."""
+ASK = 5.0
+"""Seconds without a message until the broker is asked whether it waits for outcomes."""
 RETRY = 0.2
 """Seconds before what a broker gave back is sent again: what keeps it from taking the message does
 not end at once.
@@ -291,6 +293,10 @@ class Receiver:
 
     def _next(self, timeout: float | None) -> Received | None:
         receiver = self._receiver
+        if timeout is None and self._unsettled:  # These may be why no more come.
+            while (message := self._next(ASK)) is None:
+                pass
+            return message
         if receiver.buffered:
             return receiver.receive(0)
         if not self._capacity and not self._has_asked:
@@ -305,6 +311,8 @@ class Receiver:
         while self._drained():
             with suppress(TimedOut):  # Its connection was lost meanwhile.
                 return receiver.receive(0)
+        if receiver.kept_back and self._unsettled:
+            self._say_kept_back()
         self._has_asked = False
         return None
 
@@ -321,12 +329,15 @@ class Receiver:
                     return self._receiver.buffered
                 waited = 0.0 if late.reason else waited + STEP
                 if waited >= HELD_BACK and self._unsettled:
-                    raise ToolError(
-                        "ReceiverError",
-                        f"the broker sends no more while {len(self._unsettled)} messages are not "
-                        "acknowledged. Try: a smaller --ack-frequency or --tx, or a larger "
-                        "session-max-unacked of the broker",
-                    ) from late
+                    self._say_kept_back()
+
+    def _say_kept_back(self) -> NoReturn:
+        raise ToolError(
+            "ReceiverError",
+            f"the broker sends no more while {len(self._unsettled)} messages are not "
+            "acknowledged. Try: a smaller --ack-frequency or --tx, or a larger "
+            "session-max-unacked of the broker",
+        )
 
     def _attach(self, client: Client, wishes: _Wishes, *, is_made: bool) -> ClientReceiver:
         address = self._address

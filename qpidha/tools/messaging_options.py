@@ -33,8 +33,6 @@ REFUSED = {
     "locale": "brokers speak English; leave it out",
     "max_channels": "channels are made as links need them; leave it out",
     "max_frame_size": "frames are as large as the broker takes them; set its max-frame-size",
-    "sasl_service": "it is for Kerberos, by which these programs cannot log in; give username and "
-    "password",
     "ssl_cert_name": "there is no NSS database of certificates; name the files in ssl_certfile and "
     "ssl_keyfile",
 }
@@ -74,6 +72,7 @@ TEXTS = (
     "username",
     "password",
     "sasl_mechanisms",
+    "sasl_service",
     "transport",
     "protocol",
     "container_id",
@@ -84,6 +83,7 @@ TEXTS = (
 ALIASES = {
     "sasl_mechanism": "sasl_mechanisms",
     "client_properties": "properties",
+    "sasl_service_name": "sasl_service",
     "user": "username",
 }
 
@@ -108,10 +108,12 @@ class ConnectionOptions:
             password=values.get("password", os.environ.get(PASSWORD, "")),
         )
         mechanism = values.get("sasl_mechanisms", "")
+        service = values.get("sasl_service", "")
         encrypts = values.get("transport") == "ssl"
         return ConnectionOptions(
             tuple(
-                replace(each, mechanism=mechanism, tls=each.tls or encrypts) for each in endpoints
+                replace(each, mechanism=mechanism, service=service, tls=each.tls or encrypts)
+                for each in endpoints
             ),
             Tls(
                 values.get("ssl_trustfile", ""),

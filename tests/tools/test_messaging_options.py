@@ -39,6 +39,9 @@ def test_addresses_and_logins() -> None:
         ("two", "ann", "PLAIN"),
         ("three", "ann", "PLAIN"),
     ]
+    for name in ("sasl-service", "sasl_service", "sasl_service_name"):
+        (kerberos,) = read(f"{{sasl-mechanism: GSSAPI, {name}: qpidd}}").endpoints
+        assert (kerberos.mechanism, kerberos.service) == ("GSSAPI", "qpidd")
     (only,) = read("{transport: ssl, ssl_trustfile: '/t'}").endpoints
     assert only.tls
     (other,) = read("{user: ann}", "bob/secret@one:1").endpoints

@@ -462,15 +462,16 @@ def test_a_field_takes_what_it_can_be(at: Programs, given: str, said: str) -> No
     assert said in found.err
 
 
-@pytest.mark.parametrize("words", [["--ack-frequency", "0"], ["--tx", "50"]])
+@pytest.mark.parametrize(
+    "words", [["--ack-frequency", "0"], ["--tx", "50"], ["--tx", "50", "--forever"]]
+)
 def test_a_broker_that_waits_for_outcomes_is_not_waited_for(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
 ) -> None:
-    monkeypatch.setattr(messaging_links, "STEP", 0.2)
-    monkeypatch.setattr(messaging_links, "HELD_BACK", 1.0)
+    monkeypatch.setattr(messaging_links, "ASK", 0.2)
     limit = ("--auth", "no", "--session-max-unacked", "10")
     with serving(str(tmp_path / "a.sock"), *limit) as address:
         at = Programs(address, capsys)
@@ -480,6 +481,9 @@ def test_a_broker_that_waits_for_outcomes_is_not_waited_for(
         assert "the broker sends no more while 10 messages are not acknowledged" in found.err
         found = at.receive("q", "--ack-frequency", "10", "--print-headers", "yes")
         assert numbers(found.out) == list(range(1, 31))
+        assert at.send("q", "-m", "10").code == 0
+        found = at.receive("q", *words[:2], "--print-headers", "yes")  # As many as there may be.
+        assert (found.code, numbers(found.out)) == (0, list(range(1, 11)))
 
 
 def test_brokers_are_reached_by_tls(

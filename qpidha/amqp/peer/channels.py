@@ -126,6 +126,7 @@ class Link:
     """What is known of a link of the peer's."""
 
     __slots__ = (
+        "available",
         "delivery",
         "described",
         "granted",
@@ -148,6 +149,8 @@ class Link:
         """Whether the peer receives on it."""
         self.granted = 0
         """The delivery-count up to which it has given credit."""
+        self.available = 0
+        """How many messages it said that it has and does not send."""
         self.is_pending = False
         """Whether a part of a delivery has come: of this id, message-format and settlement."""
         self.delivery = 0

@@ -505,6 +505,25 @@ class Engine:
         self._ahead = ahead
         self._is_incomplete = True
 
+    def available(self, end: LinkEnd) -> int:
+        """Tell how many messages the peer has on a link and does not send."""
+        return self._reader.available(end.session.channel, end.remote_handle)
+
+    def drained(self, end: LinkEnd, available: int) -> None:
+        """Give back what credit is left, and say how many messages are kept back: of those the
+        engine says nothing.
+        """
+        ahead, session = self.pull(), end.session
+        if end.pointer is not None:
+            lib.pn_link_drained(end.pointer)
+            if end.own_handle >= 0 and not session.is_ended:
+                used = self._reader.granted(session.channel, end.remote_handle)
+                ahead += with_link(
+                    self.pull(), end.own_handle, used, 0, drain=True, available=available
+                )
+        self._ahead = ahead
+        self._is_incomplete = True
+
     def _completed(self, data: bytes) -> bytes:
         """See to what the engine leaves undone in its output."""
         self._is_incomplete = bool(self._shifts)

@@ -417,6 +417,12 @@ class FrameReader:
         link = channel.links.get(handle) if channel is not None else None
         return link.granted if link is not None else 0
 
+    def available(self, number: int, handle: int) -> int:
+        """Tell how many messages the peer has on a link and does not send."""
+        channel = self._channels.get(number)
+        link = channel.links.get(handle) if channel is not None else None
+        return link.available if link is not None else 0
+
     def ignore(self, number: int) -> None:
         """Drop what still comes on a channel whose session we have ended."""
         channel = self._channels.get(number)
@@ -632,6 +638,8 @@ def _flow(channel: Channel, given: Sequence[bytes]) -> tuple[Notice | None, byte
     handle, count, credit, properties = given[4], _number(given[5]), given[6], given[10]
     link = None if handle == NULL else channel.find(_number(handle), "flow")
     granted, other = count + _number(credit), b""
+    if link is not None:
+        link.available = _number(given[7])
     if link is not None and link.receives:
         if credit == NULL:
             left = (link.granted - count) & MASK

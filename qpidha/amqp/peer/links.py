@@ -166,6 +166,12 @@ class LinkHolder(Protocol):
     def tell(self, end: LinkEnd, properties: Mapping[str, Any], available: int | None) -> None:
         """Say something of a link in a flow."""
 
+    def available(self, end: LinkEnd) -> int:
+        """Tell how many messages the peer has on a link and does not send."""
+
+    def drained(self, end: LinkEnd, available: int) -> None:
+        """Give back what credit is left, and say how many messages are kept back."""
+
 
 class SessionEnd:
     """Our end of a session."""
@@ -385,9 +391,18 @@ class LinkEnd:
         """Tell whether the peer wants its credit used or given back."""
         return bool(lib.pn_link_get_drain(self.pointer))
 
-    def drained(self) -> None:
-        """Give back what credit is left."""
-        lib.pn_link_drained(self.pointer)
+    def drained(self, available: int = 0) -> None:
+        """Give back what credit is left; `available` messages are there for which it was not used,
+        and all that was sent has left.
+        """
+        if available:
+            self.engine.drained(self, available)
+        else:
+            lib.pn_link_drained(self.pointer)
+
+    def queued(self) -> int:
+        """Count the deliveries that wait for the peer's session window."""
+        return int(lib.pn_link_queued(self.pointer))
 
     def tell(self, properties: Mapping[str, Any], available: int | None) -> None:
         """Say something of the link in a flow, before what is sent from now on."""
@@ -424,6 +439,10 @@ class LinkEnd:
     def drain(self, credit: int) -> None:
         """Allow `credit` more deliveries and ask for what is left of it back at once."""
         lib.pn_link_drain(self.pointer, credit)
+
+    def available(self) -> int:
+        """Tell how many messages the peer said that it has and does not send."""
+        return self.engine.available(self)
 
     def awaits_drained(self) -> bool:
         """Tell whether the peer has yet to use or give back the credit that was drained."""

@@ -7,9 +7,9 @@ settle, that happens when the record of it is committed, so that it never sees t
 What was not settled when the link ends goes back to its place, marked as having failed once. An
 outcome in a transaction is carried out when that is committed, and until then the message stays
 with this link's client; a delivery that the client has not settled stays unsettled, and is the
-client's to give another outcome if there is no commit. `available` is not told: proton's engine
-never puts it into a flow. Source: AMQP 1.0 sections 2.6.7, 2.6.12, 3.4, 4.4.2; Qpid:
-src/qpid/broker/amqp/Outgoing.cpp.
+client's to give another outcome if there is no commit. `available` is told with credit that is
+given back though there are messages: the session has as many unsettled as it may.
+Source: AMQP 1.0 sections 2.6.7, 2.6.12, 3.4, 4.4.2; Qpid: src/qpid/broker/amqp/Outgoing.cpp.
 """
 
 from __future__ import annotations
@@ -363,12 +363,14 @@ class OutgoingLink(ClientLink):
             return
         credit = end.credit()
         self.credit = 0
+        if end.is_draining():
+            self._connection.wake()
         if credit <= 0 or self._connection.congested:
             return
         session, most = end.session, self._most_at_once
         # What is sent settled awaits nothing, and nothing would unblock it.
         room = credit if self._settled else self._limit - session.unacked
-        if room <= 0 or (not self._settled and session.unacked_bytes >= self._max_bytes):
+        if not self._settled and self._is_full(session):
             session.blocked[self] = None
         elif self._served.turn_bytes >= most or session.backlog() >= most:
             self._served.out_of_turn_budget[self] = None
@@ -384,11 +386,16 @@ class OutgoingLink(ClientLink):
                 queue.wake()
 
     def finish_drain(self) -> None:
-        """Give back credit that the queue, dispatched by now, has no messages for."""
+        """Give back credit that the queue, dispatched by now, has no messages for, or that cannot
+        be used before the peer settles some.
+        """
         end, queue = self.end, self._queue
         if end is None or queue is None or not end.is_draining():
             return
         if end.credit() > 0 and self.credit == 0:
+            if not self._settled and self._is_full(end.session) and not end.queued():
+                end.drained(self._kept_back(queue, end))
+                return
             # There may be messages yet: this link was held back and goes on later.
             self._served.draining[self] = None
             return
@@ -396,6 +403,15 @@ class OutgoingLink(ClientLink):
             return  # There may be messages behind those that have expired: `searched` tells.
         end.drained()
         self.credit = 0
+
+    def _is_full(self, session: SessionEnd) -> bool:
+        """Tell whether the peer has to settle messages before it gets more."""
+        return session.unacked >= self._limit or session.unacked_bytes >= self._max_bytes
+
+    def _kept_back(self, queue: Queue, end: LinkEnd) -> int:
+        """Count the messages that the peer could have, whatever it selects."""
+        count = len(queue.messages)
+        return max(count - end.sent, 0) if self.browse else count - queue.acquired
 
     # What the engine tells.
 
@@ -515,11 +531,13 @@ class OutgoingLink(ClientLink):
         queue.trust(self)
 
     def _unblock(self, session: SessionEnd) -> None:
-        """Go on with links that waited for deliveries to be settled."""
+        """Go on with links that waited for deliveries to be settled, when all that came in this
+        turn are.
+        """
         if session.unacked < self._resume and session.unacked_bytes < self._max_bytes:
             blocked, session.blocked = session.blocked, {}
-            for link in blocked:
-                link.refresh_credit()
+            self._served.out_of_turn_budget.update(blocked)
+            self._connection.wake()
 
     def _returned(self, delivery: Pointer, message: Message, state: int) -> int:
         """Carry out an outcome other than accepted; where there is none it is the default."""

@@ -360,6 +360,35 @@ def test_unacknowledged_messages_of_a_session_are_bounded() -> None:
     assert not pair.host.broker.queues["q"].messages
 
 
+@pytest.mark.parametrize(("there", "kept"), [(30, 20), (10, 0)])
+def test_a_drain_is_answered_by_a_session_that_is_full(there: int, kept: int) -> None:
+    pair = a_pair(session_max_unacked=10)
+    fill(pair, *range(there))
+    client, end = a_raw_receiver(pair, credit=0)
+    end.drain(1000)
+    client.turn()
+    got = client.deliveries(end)
+    assert len(got) == 10
+    assert (end.credit(), end.awaits_drained(), end.available()) == (0, False, kept)
+    for delivery, _ in got:
+        client.accept(delivery)
+    end.drain(1000)
+    client.turn()
+    assert len(client.deliveries(end)) == min(kept, 10)
+    client.turn()
+    assert not end.awaits_drained()
+
+
+def test_all_that_is_settled_at_once_makes_room() -> None:
+    pair = a_pair(session_max_unacked=10)
+    fill(pair, *range(20))
+    client, end = a_raw_receiver(pair, credit=1000)
+    for delivery, _ in client.deliveries(end):
+        client.accept(delivery)
+    client.turn()
+    assert len(client.deliveries(end)) == 10
+
+
 def test_unacknowledged_bytes_of_a_session_are_bounded() -> None:
     pair = a_pair(max_output_buffer=400_000)
     fill(pair, *(bytes(30_000) for _ in range(20)))
