@@ -125,6 +125,7 @@ class Dynamic(Pull):
         link = super()._attach(connection)
         self._management = Management(self, connection)
         self._bound, self._changes, self._trouble = {}, -1, ""
+        self._want_turn()
         return link
 
     def _source(self) -> Terminus:
@@ -153,6 +154,8 @@ class Dynamic(Pull):
         if trouble and self.link is not None:
             self.fail(trouble)
             return
+        if self.link is not None:
+            self._want_turn()  # Of another binding nobody tells; to look is one comparison.
         management, exchange = self._management, self.broker.exchanges.get(self.record.destination)
         if management is None or self.link is None or not self.link.remote_source.kind:
             return

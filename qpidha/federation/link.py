@@ -62,9 +62,16 @@ class LinkHost(Surroundings, Protocol):
 class Link:
     """One link and its routes."""
 
-    def __init__(self, host: LinkHost, deadlines: Deadlines[Any], record: LinkDeclared) -> None:
+    def __init__(
+        self,
+        host: LinkHost,
+        deadlines: Deadlines[Any],
+        wanting: dict[Route, None],
+        record: LinkDeclared,
+    ) -> None:
         self.host = host
         self.deadlines = deadlines
+        self.wanting = wanting
         self.record = record
         self.own_tag = host.federation_tag
         self.peer_tag = self.peer_product = ""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from qpidha.amqp.peer.connection import Connection
     from qpidha.amqp.peer.terminus import PeerError
     from qpidha.federation.link import LinkHost
+    from qpidha.federation.route import Route
 
 
 class Links:
@@ -27,6 +28,8 @@ class Links:
         self.by_name: dict[str, Link] = {}
         self._by_connection: dict[int, Link] = {}
         self._deadlines: Deadlines[Any] = Deadlines()
+        self._wanting: dict[Route, None] = {}
+        """Routes that want the next turn."""
         self._version = -1
 
     def turn(self, *, runs: bool) -> None:
@@ -39,8 +42,10 @@ class Links:
         if self._version != declared.version:
             self._version = declared.version
             self._compare()
-        for link in self.by_name.values():
-            for route in link.routes.values():
+        if self._wanting:
+            wanting = list(self._wanting)
+            self._wanting.clear()
+            for route in wanting:
                 route.turn()
 
     def _compare(self) -> None:
@@ -54,7 +59,7 @@ class Links:
         for name, record in declared.links.items():
             known = self.by_name.get(name)
             if known is None:
-                link = self.by_name[name] = Link(self._host, self._deadlines, record)
+                link = self.by_name[name] = Link(self._host, self._deadlines, self._wanting, record)
                 link.dial()
             else:
                 link = known

@@ -157,6 +157,7 @@ class Push(Route):
             self._trouble = (
                 f"more than {MAX_REFUSALS} messages on {queue.name} cannot go to the other end"
             )
+            self._want_turn()
 
     def _fits(self, payload: bytes) -> bool:
         """Whether the other end takes a message of this size."""
@@ -203,14 +204,18 @@ class Push(Route):
         self._bytes_under_way += message.size
         if self._bytes_under_way >= MOST_BYTES or not self.credit:
             self.credit = 0
-            self._has_to_wait = True
+            self._wait_for_room()
 
     def _leave_out(self, message: Message, queue: Queue) -> None:
         """Leave a message where it is; from the next dispatch on the queue asks before."""
         self.credit = 0
-        self._has_to_wait = True
+        self._wait_for_room()
         self.refuse(message)
         queue.release(message)
+
+    def _wait_for_room(self) -> None:
+        self._has_to_wait = True
+        self._want_turn()
 
     def activated(self, is_active: bool) -> None:
         """Others may have had the queue to themselves: there is nothing to do about it."""
@@ -226,6 +231,7 @@ class Push(Route):
         self._queue = None
         self._under_way.clear()
         self._trouble = f"queue {self.record.queue or self.record.source} was deleted"
+        self._want_turn()
 
     # What the other end does.
 
@@ -250,7 +256,7 @@ class Push(Route):
         if room <= 0 or self._bytes_under_way >= MOST_BYTES:
             return  # Credit, or an outcome, will come.
         if connection.congested or link.end.session.backlog() >= MOST_BACKLOG:
-            self._has_to_wait = True
+            self._wait_for_room()
             return
         self.credit = room
         queue.wake()

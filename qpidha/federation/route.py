@@ -61,6 +61,8 @@ class Home(Protocol):
     own_names: frozenset[str]
     peer_names: frozenset[str]
     deadlines: Deadlines[Any]
+    wanting: dict[Route, None]
+    """Routes that want the next turn."""
 
     @property
     def name(self) -> str:
@@ -139,6 +141,7 @@ class Route(ABC):
             self.host.say("warning", text, ROUTE_REMAINS, **fields)
         self._leave(for_good=for_good)
         self.home.deadlines.remove(self)
+        self.home.wanting.pop(self, None)
         self._become(State.PASSIVE)
 
     def tick(self) -> None:
@@ -147,7 +150,10 @@ class Route(ABC):
 
     @abstractmethod
     def turn(self) -> None:
-        """Do what waited for room."""
+        """Do what waited for this; called once after `_want_turn`."""
+
+    def _want_turn(self) -> None:
+        self.home.wanting[self] = None
 
     def available(self) -> int | None:
         """Return how many messages wait to go over it, None if that is not known."""

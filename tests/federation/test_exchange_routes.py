@@ -9,6 +9,7 @@ import pytest
 
 from qpidha.amqp.server import attaching
 from qpidha.broker.translation import filters_of
+from qpidha.federation.push import Push
 from qpidha.federation.trace import TRACE
 from qpidha.model.message_view import build, message_annotations
 from tests.amqp.controller import Controller
@@ -254,3 +255,27 @@ def test_nothing_is_said_where_nothing_remains() -> None:
     world.call("here", "delete_link", name="l", with_routes=True)
     world.run()
     assert not [each for each in world.lines["here"] if each.event_code == "QHA8203"]
+
+
+def test_a_route_that_waits_for_nothing_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = a_pair(direction="push")
+    for number in range(20):
+        add(world, name=f"r{number}", direction="push", key=f"news.{number}")
+    world.run(3)
+    looked: list[Push] = []
+    turn = Push.turn
+
+    def look(route: Push) -> None:
+        looked.append(route)
+        turn(route)
+
+    monkeypatch.setattr(Push, "turn", look)
+    for _ in range(10):
+        world.step("here")
+    assert looked == []
+    world.call(
+        "here", "delete_queue", name=world.nodes["here"].broker.federation.routes["r3"].queue
+    )
+    world.step("here")
+    assert [route.name for route in looked] == ["r3"]
+    assert "was deleted" in str(world.route("here", "r3")["last_error"])
