@@ -390,7 +390,8 @@ class Node:
             self.pending.release_consumed(log.consumed)
             log.consumed.clear()
         if self.local is not None:
-            self.local.seal(log.end if log.has_pending else 0)
+            decides = broker.log_writer is not None
+            self.local.seal(log.end if decides and log.has_pending else 0)
         if cluster is not None:
             self._end_cluster_turn(cluster)
         elif self.wal is not None:

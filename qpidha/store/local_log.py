@@ -285,6 +285,7 @@ class LocalLog:
         cluster's log may not get. Return what is answered.
         """
         self._waiting = deque((last, 0) for last, _ in self._waiting)
+        self._needs = 0
         return LOCAL + self._answered
 
     def settle(self) -> list[Announce]:

@@ -436,3 +436,21 @@ def test_a_deletion_that_nothing_is_recorded_of_waits_for_nothing() -> None:
     member.settled()
     member.broker.declare_exchange("brief", "fanout")
     assert LOCAL < member.broker.delete_exchange("brief") <= member.committed()
+
+
+def test_what_a_former_primary_recorded_last_waits_for_nothing_of_the_cluster() -> None:
+    """Its last records may be cut from the cluster's log, and nothing there may come so far again:
+    whoever is served after the next promotion would wait for ever.
+    """
+    member = Member()
+    queue = member.queue("q")
+    member.settled()
+    queue.waits_for = member.main.last + 1000
+    send(member, "q", "a")
+    member.local.abandon()
+    member.settled()
+    assert member.committed() == member.local.end
+    queue.waits_for = 0
+    (place,) = send(member, "q", "b")
+    member.settled()
+    assert place <= member.committed()
