@@ -97,6 +97,12 @@ ODD_SETTING = _code(
     "option that has no effect, or one that needs a restart.",
     "Follow the line, or leave it if it is meant.",
 )
+NOT_COMMANDED = _code(
+    "QHA1009",
+    "`qpidhad -c`, `--quit` or `--kill` could not ask or end the broker that runs.",
+    "Another user owns it, it runs in another container, or it takes longer to end than `--wait`.",
+    "Do what stands after `next:`.",
+)
 STATE_CHANGED = _code(
     "QHA1201",
     "The broker is in another state.",

@@ -943,7 +943,11 @@ def _side_doors(settings: Settings) -> list[str]:
 
 
 def _ticket_doors(settings: Settings) -> list[str]:
-    """Warn if whoever has a ticket may do everything."""
+    """Warn if whoever has a ticket may do everything, or a keytab lets nobody in."""
+    if settings.sasl_keytab and not settings.offers_kerberos:
+        why = "sasl-mechanisms without GSSAPI" if settings.auth else "auth=no"
+        then = "Add GSSAPI there" if settings.auth else "Set auth=yes"
+        return [f"sasl-keytab has no effect with {why}. {then}, or leave it out"]
     if not settings.offers_kerberos or settings.acl_file:
         return []
     return [

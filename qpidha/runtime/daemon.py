@@ -40,6 +40,7 @@ from qpidha.model.event_codes import (
     INVARIANT_BROKEN,
     LISTENS,
     LOG_NOT_WRITTEN,
+    NOT_COMMANDED,
     ODD_SETTING,
     RELOAD_REFUSED,
     RELOADED,
@@ -755,6 +756,7 @@ def _of_process(configuration: Configuration) -> int:
             f"process {pid} still runs after {configuration.wait:g} s",
             hint="wait longer (--wait), or end it at once: qpidhad -k",
             code=TIMED_OUT,
+            event_code=NOT_COMMANDED,
         )
     return code
 

@@ -14,6 +14,7 @@ import signal
 import struct
 from contextlib import suppress
 
+from qpidha.model.event_codes import NOT_COMMANDED
 from qpidha.model.exit_codes import NO, NO_PERMISSION, OK, TIMED_OUT, UNAVAILABLE
 from qpidha.runtime.exits import CannotStart, code_of, reason_of
 
@@ -92,12 +93,14 @@ def running(path: str) -> int:
             f"whether a broker runs cannot be told: {path}: {reason_of(error)}",
             hint="ask as the user of the broker, or as root",
             code=NO_PERMISSION,
+            event_code=NOT_COMMANDED,
         ) from error
     if pid == UNSEEN:
         raise CannotStart(
             f"pid file {path} is in use by a process that is not seen from here",
             hint="ask where that broker runs, such as in its container",
             code=UNAVAILABLE,
+            event_code=NOT_COMMANDED,
         )
     return pid
 
@@ -144,6 +147,7 @@ def end(path: str, number: signal.Signals, patience: float) -> int:
             f"process {pid} cannot be ended: {reason_of(error)}",
             hint="ask as the user of the broker, or as root",
             code=NO_PERMISSION,
+            event_code=NOT_COMMANDED,
         ) from error
     finally:
         os.close(process)

@@ -303,6 +303,12 @@ def test_qpid_19_a_broker_is_named_by_its_host_alone(broker: FakeBroker, qpid_ha
     assert said.code == 1 and "is the primary" in said.err
 
 
+def test_a_broker_of_tls_is_named_by_its_host_alone(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["status"] |= {"address": "10.0.0.1:5671", "brokers_url": "amqps:10.0.0.1"}
+    said = qpid_ha("switchover", "10.0.0.1", "-b", broker.socket)
+    assert said.code == 1 and "is the primary" in said.err
+
+
 def test_a_port_that_only_listens_is_75(qpid_ha: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         at = f"127.0.0.1:{silent.getsockname()[1]}"

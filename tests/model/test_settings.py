@@ -286,6 +286,20 @@ def test_the_login_of_the_brokers_may_stand_in_their_addresses():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("auth=no", "with auth=no. Set auth=yes, or leave it out"),
+        ("sasl-mechanisms=SCRAM-SHA-256", "with sasl-mechanisms without GSSAPI. Add GSSAPI there"),
+        ("acl-file=/a", ""),
+    ],
+)
+def test_a_keytab_without_effect_is_told(text, says):
+    _, warnings = load(f"users-file=/u\nsasl-keytab=/k\n{text}")
+    said = [each for each in warnings if each.startswith("sasl-keytab has no effect ")]
+    assert len(said) == bool(says) and all(says in each for each in said)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
         ("ha-password-file=p", "ha-password-file .*: it needs ha-username"),
         ("auth=no\nha-username=u\nha-password=x\nha-password-file=p", "ha-password is given too"),
     ],

@@ -135,7 +135,8 @@ def test_a_broker_that_does_not_end_in_time_is_killed_by_kill(called: Called) ->
     pid = int(called.file.read_text())
     os.kill(pid, signal.SIGSTOP)
     code, _, log = called.ask("--quit", "--wait", "0.1")
-    assert code == 75 and f"process {pid} still runs" in log and "qpidhad -k" in log
+    assert code == 75 and f"process {pid} still runs" in log and "[QHA1009]" in log
+    assert "qpidhad -k" in log
     assert called.ask("--kill")[0] == 0 and gone(pid)
     assert called.file.exists() and called.ask("-c")[0] == 1
 
@@ -261,7 +262,7 @@ def test_a_broker_of_another_container_is_not_taken_for_none(place: Path) -> Non
             done = subprocess.run(
                 [*inside, word], capture_output=True, text=True, env=ENVIRONMENT, timeout=STATE
             )
-            assert done.returncode == 69 and "not seen from here" in done.stderr
+            assert done.returncode == 69 and "not seen from here [QHA1009]" in done.stderr
         assert daemon.process.poll() is None and run(*words[3:], "-c")[0] == 0
 
 
