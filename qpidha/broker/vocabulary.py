@@ -342,7 +342,7 @@ _OTHER_LAST_VALUES = "without the key messages would replace each other here, an
 _NO_PAGING = "what is in memory is limited by bytes, and is on disk beyond that by itself"
 _NO_DELAY = "messages are given out as soon as they are there"
 LEAVE_OUT = "leave it out"
-_ROUTE = "qpid-route, or the method declare_route: a route is a record of the cluster"
+_ROUTE = "qpid-ha route add NAME, or qpid-route: a route is a record of the cluster"
 _SAY_MEMORY = f"say by {MEMORY} how many bytes of a queue are in memory"
 
 _QUEUES = (

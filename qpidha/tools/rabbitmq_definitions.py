@@ -46,9 +46,9 @@ LISTS = ("exchanges", "queues", "bindings", "policies", "parameters")
 OPERATOR_POLICY = "operator_policy"
 VHOST_LIMITS = "vhost-limits"
 DONE_OTHERWISE = {
-    "shovel": "a route does it: qpid-route, or the method declare_route",
-    "federation-upstream": "a link and a route do it: qpid-route, or the method declare_route",
-    "federation-upstream-set": "a link and routes do it: qpid-route, or the method declare_route",
+    "shovel": "a route does it: qpid-ha route add NAME, or qpid-route",
+    "federation-upstream": "a link and a route do it: qpid-ha route add NAME, or qpid-route",
+    "federation-upstream-set": "a link and routes do it: qpid-ha route add NAME, or qpid-route",
 }
 """Components of parameters that do something which is done otherwise here."""
 SAME_EXCHANGE = {"amq.headers": "amq.match"}
