@@ -27,12 +27,12 @@ SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scrip
 
 QPID_TOOLS = {
     "qpid-ha": "the words and exit codes of Qpid's, and more: [commands.md](commands.md)",
-    "qpid-config": "as scripts know it, over AMQP 1.0",
-    "qpid-stat": "as scripts know it, over AMQP 1.0",
-    "qpid-route": "as scripts know it, over AMQP 1.0",
-    "qpid-printevents": "as scripts know it, over AMQP 1.0",
-    "qpid-send": "as scripts know it, over AMQP 1.0",
-    "qpid-receive": "as scripts know it, over AMQP 1.0",
+    "qpid-config": "as scripts know it, over AMQP 1.0: [qpid-tools.md](qpid-tools.md)",
+    "qpid-stat": "as scripts know it, over AMQP 1.0: [qpid-tools.md](qpid-tools.md)",
+    "qpid-route": "as scripts know it, over AMQP 1.0: [qpid-tools.md](qpid-tools.md)",
+    "qpid-printevents": "as scripts know it, over AMQP 1.0: [qpid-tools.md](qpid-tools.md)",
+    "qpid-send": "as scripts know it, over AMQP 1.0: [qpid-tools.md](qpid-tools.md)",
+    "qpid-receive": "as scripts know it, over AMQP 1.0: [qpid-tools.md](qpid-tools.md)",
     "qpid-tool": "QMF is not spoken: `qpid-ha methods`, [management.md](management.md)",
     "qpid-queue-stats": "`qpid-ha top`, `qpid-ha queue list -w`",
     "qpid-cluster": "active-active clusters are not offered: `qpid-ha list`",
