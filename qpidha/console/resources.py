@@ -95,6 +95,9 @@ RESOURCES = (
         "Which policies count for a queue or an exchange, and why",
         (Given("queue", "name of the queue"), Given("exchange", "or of the exchange")),
     ),
+    Resource("links", "list_links", "Links to other brokers", (MATCH,), is_list=True),
+    Resource("routes", "list_routes", "Routes over them", (MATCH,), is_list=True),
+    Resource("replicas", "list_replicas", "Queues that are replicas", is_list=True),
     Resource("methods", "help", "Methods of the broker", is_list=True),
 )
 CLUSTER = (
@@ -117,6 +120,7 @@ LEFT_OUT = {
     "query": "/api/v1/status has all of it",
     "events": "/api/v1/events and /api/v1/history have them",
     "peek_messages": "who may watch may not read messages",
+    "log_level": "it is for who may set it, and the console may not",
     "acl": "who may watch need not know who may do what",
 }
 

@@ -158,7 +158,7 @@ def test_what_comes_later_is_answered_later_whatever_it_asks_for(node: Node) -> 
 @pytest.mark.parametrize(
     ("operation", "body", "reads"),
     [
-        ("list_queues", {}, 25 * QUEUES),
+        ("list_queues", {}, 30 * QUEUES),
         ("list_queues", {"match": "nothing"}, QUEUES // 10),
         ("list_queues", {"name": "q1"}, 25),
         ("list_bindings", {"queue": "q1"}, QUEUES),
