@@ -1,6 +1,6 @@
 """Transcripts of Qpid's tools: commands as scripts and documents have them, what they print, and
-their exit codes in brackets. `$~` is before one that is called until it has worked, and then once
-more.
+their exit codes in brackets. `$~` is before one that is called until it answers as written, and
+then once more.
 
 A command is run in this process, at the broker of the test unless it names one: `node1`, `node2`
 are brokers of the test too. What differs from run to run is replaced by a word.
@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
+from difflib import unified_diff
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -53,24 +54,29 @@ def called(line: str, nodes: Mapping[str, str]) -> tuple[str, int]:
 def played(name: str, nodes: Mapping[str, str]) -> str:
     """Run the commands of a transcript and return it as it is now."""
     lines: list[str] = []
-    for line in (GOLDEN / name).read_text().splitlines():
+    written = (GOLDEN / name).read_text().splitlines()
+    for number, line in enumerate(written):
         if line.startswith("#") or not line:
             lines.append(line)
         elif line.startswith(("$ ", "$~ ")):
             command = line.partition(" ")[2]
+            answer = partial(_answer, command, nodes)
             if line.startswith("$~"):
-                wait_for(partial(_works, command, nodes), what=command)
-            printed, code = called(command, nodes)
-            for pattern, word in DIFFERS:
-                printed = pattern.sub(word, printed)
-            lines += [line, *(f"> {each}".rstrip() for each in printed.splitlines()), f"[{code}]"]
+                end = next(i for i in range(number, len(written)) if written[i].startswith("["))
+                wait_for(answer, written[number + 1 : end + 1].__eq__, what=command)
+            lines += [line, *answer()]
     return "\n".join(lines) + "\n"
 
 
-def _works(line: str, nodes: Mapping[str, str]) -> bool:
-    return called(line, nodes)[1] == 0
+def _answer(command: str, nodes: Mapping[str, str]) -> list[str]:
+    """Return what a command prints, line by line, and its exit code."""
+    printed, code = called(command, nodes)
+    for pattern, word in DIFFERS:
+        printed = pattern.sub(word, printed)
+    return [*(f"> {each}".rstrip() for each in printed.splitlines()), f"[{code}]"]
 
 
 def is_as_written(name: str, nodes: Mapping[str, str]) -> None:
     """Assert that a transcript says what happens."""
-    assert played(name, nodes) == (GOLDEN / name).read_text()
+    now, written = played(name, nodes), (GOLDEN / name).read_text()
+    assert now == written, "\n".join(unified_diff(written.splitlines(), now.splitlines()))
