@@ -12,7 +12,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from io import TextIOWrapper
 from optparse import SUPPRESS_HELP, Option, OptionGroup, OptionValueError, Values
 from typing import Any, NoReturn
@@ -264,8 +263,10 @@ def run(name: str, work: Callable[[list[str]], None], arguments: Sequence[str] |
         silence_output()
         return NO
     except (ClientError, QpidHaError, ToolError, OSError, ValueError, MemoryError) as error:
-        with suppress(OSError):
+        try:
             sys.stdout.flush()
+        except OSError:  # Else Python tries once more at the exit.
+            silence_output()
         text = told(error)[1]
         for words, own in OWN_WORDS.items():
             text = text.replace(words, own)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -557,3 +558,16 @@ def test_a_receiver_that_waits_is_ended_by_the_keyboard(at: Programs) -> None:
     ender.start()
     assert process.communicate(timeout=STATE)[1] == ""
     assert process.returncode == 130
+
+
+@pytest.mark.parametrize("where", ["/dev/full", ""])
+def test_output_that_cannot_be_written_is_one_error(at: Programs, where: str) -> None:
+    at.make("q")
+    at.send("q", "--content-string", "x")
+    for module, words in (("receive", ["--print-headers", "yes"]), ("send", ["--report-total"])):
+        call = [sys.executable, "-m", f"qpidha.tools.qpid_{module}", "-b", at.address]
+        line = f"{shlex.join([*call, '-a', 'q', *words])} >{where or '&-'}"
+        done = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"qpid-{module}: [Errno "), done.stderr
+        assert done.stderr.count("\n") == 1
