@@ -46,3 +46,20 @@ def test_links_and_routes_are_added_listed_and_deleted(
     assert "no links" in at("link", "list").err and "no routes" in at("route", "list").err
     assert at("route", "del", "out").code == 1
     assert at("queue", "del", "orders").code == 0
+
+
+def test_binding_arguments_of_a_route_are_given_one_by_one(at: Callable[..., Said]) -> None:
+    assert at("queue", "add", "red").code == 0
+    assert at("link", "add", "rome", "127.0.0.1:1").code == 0
+    headers = ("--argument", "x-match=all", "--argument", "colour=red", "--argument", "size=3")
+    ends = ("rome", "amq.match", "red", "--kind", "exchange")
+    said = at("route", "add", "reds", *ends, *headers)
+    assert (said.code, said.err) == (0, "")
+    (route,) = json.loads(at("route", "list", "-o", "json").out)["routes"]
+    assert route["arguments"] == {"x-match": "all", "colour": "red", "size": 3}
+    said = at("route", "add", "reds", *ends, "--argument", "colour")
+    assert said.code == 2 and "--argument 'colour' is not KEY=VALUE" in said.err
+    said = at("route", "add", "blues", "rome", "red", "red", "--argument", "colour=blue")
+    assert said.code == 1 and "arguments" in said.err
+    assert at("link", "del", "rome", "--with-routes").code == 0
+    assert at("queue", "del", "red").code == 0

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from qpidha.cli.app import add_group, settings_of
+from qpidha.cli.broker.objects import read_arguments
 from qpidha.client.command.ask import ask, ask_primary
 from qpidha.client.command.output import Listing, print_json, print_list, talk
 from qpidha.client.command.passwords import read_password
@@ -153,6 +154,14 @@ def _add_route(
         str, typer.Option(help="of a destination here: queue or exchange; else it is found out")
     ] = "",
     key: Annotated[str, typer.Option(help="binding key, if the source is an exchange")] = "",
+    argument: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--argument",
+            metavar="KEY=VALUE",
+            help="binding argument, if the source is a headers exchange; may be repeated",
+        ),
+    ] = None,
     excludes: Annotated[
         str, typer.Option(help="tags of brokers whose messages are left out, with commas")
     ] = "",
@@ -176,6 +185,7 @@ def _add_route(
         "kind": kind,
         "destination_type": destination_type,
         "key": key,
+        "arguments": read_arguments(argument),
         "excludes": excludes,
         "tag": tag,
         "ack": ack,

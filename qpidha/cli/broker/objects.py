@@ -177,7 +177,7 @@ def _queue_add(
 
     Example: qpid-ha queue add orders --durable --max-queue-count 10000
     """
-    arguments = _arguments(argument)
+    arguments = read_arguments(argument)
     given = {
         "qpid.replicate": _level(replicate),
         "qpid.max_count": max_queue_count,
@@ -387,7 +387,7 @@ def _exchange_add(
 
     Example: qpid-ha exchange add topic events
     """
-    arguments = _arguments(argument)
+    arguments = read_arguments(argument)
     if replicate is not None:
         arguments["qpid.replicate"] = _level(replicate)
     params: dict[str, Any] = {
@@ -551,7 +551,8 @@ def _level(level: str | None) -> str | None:
     return level
 
 
-def _arguments(given: list[str] | None) -> dict[str, Any]:
+def read_arguments(given: list[str] | None) -> dict[str, Any]:
+    """Read the values of `--argument`."""
     arguments: dict[str, Any] = {}
     for entry in given or []:
         key, equals, value = entry.partition("=")
@@ -579,7 +580,7 @@ def _header_arguments(given: list[str]) -> dict[str, Any]:
             f"{given[0]!r}: a headers binding says first whether all or any headers must match",
             hint=hint,
         )
-    return {"x-match": given[0], **_arguments(given[1:])}
+    return {"x-match": given[0], **read_arguments(given[1:])}
 
 
 def _value(text: str) -> Any:
