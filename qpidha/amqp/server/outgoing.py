@@ -34,6 +34,7 @@ from qpidha.amqp.server.client_link import ClientLink
 from qpidha.amqp.server.open_transactions import UnknownTransaction
 from qpidha.broker.queues.dead_letters import is_of_deaths
 from qpidha.broker.queues.dispatch import MAX_REFUSALS, Refusals
+from qpidha.broker.queues.selection import price
 from qpidha.broker.transaction import Fate, Retirement, TransactionRolledBack
 from qpidha.model.encoding import Described, Symbol, ULong, encode
 from qpidha.model.errors import (
@@ -79,7 +80,8 @@ TURN_BYTES = 4 << 20
 not hold up all others.
 """
 
-
+LOOKED_AT = 200
+"""What may be spent, for one drain, to count what a peer selects; 1 ms."""
 MAX_ANNOTATIONS = 1 << 10
 """Bytes of annotations that outcomes may put beside a message, beyond as many as it has itself.
 More are not taken: they are in no limit, and each outcome may add some.
@@ -409,9 +411,26 @@ class OutgoingLink(ClientLink):
         return session.unacked >= self._limit or session.unacked_bytes >= self._max_bytes
 
     def _kept_back(self, queue: Queue, end: LinkEnd) -> int:
-        """Count the messages that the peer could have, whatever it selects."""
+        """Count the messages that the peer could have; where it does not want all of them, those
+        that are found among the next ones.
+        """
+        if self.is_selective:
+            return 0 if self.browse else self._found(queue)
         count = len(queue.messages)
         return max(count - end.sent, 0) if self.browse else count - queue.acquired
+
+    def _found(self, queue: Queue) -> int:
+        """Count the messages that the peer selects and has not refused, among those that can be
+        looked at in a moment.
+        """
+        selector, left, found = self.selector, LOOKED_AT, 0
+        for message in queue.ordering.waiting():
+            if left <= 0:
+                break
+            left -= 1 if selector is None else price(selector, message)
+            if (selector is None or selector.selects(message)) and self.accepts(message):
+                found += 1
+        return found
 
     # What the engine tells.
 

@@ -379,6 +379,25 @@ def test_a_drain_is_answered_by_a_session_that_is_full(there: int, kept: int) ->
     assert not end.awaits_drained()
 
 
+@pytest.mark.parametrize(("there", "kept"), [(30, 5), (20, 0), (5000, 5)])
+def test_a_drain_counts_what_a_selector_selects(there: int, kept: int) -> None:
+    """Every other one of the first 30."""
+    pair = a_pair(session_max_unacked=10)
+    queue = pair.host.broker.queues["q"]
+    for number in range(there):
+        wanted = number < 30 and number % 2
+        properties = {"colour": "red" if wanted else "blue"}
+        queue.enqueue(build(number, application_properties=properties))
+    selector = Described(Symbol("apache.org:selector-filter:string"), "colour = 'red'")
+    client = RawClient(pair.host)
+    filters = {Symbol("s"): selector}
+    end = client.attach_receiver("q", terminus=source("q", filter=filters), credit=0)
+    end.drain(1000)
+    client.turn()
+    assert len(client.deliveries(end)) == 10
+    assert (end.credit(), end.awaits_drained(), end.available()) == (0, False, kept)
+
+
 def test_all_that_is_settled_at_once_makes_room() -> None:
     pair = a_pair(session_max_unacked=10)
     fill(pair, *range(20))
