@@ -724,7 +724,7 @@ class Receiver(Link):
         """Messages that the broker, asked to drain, had and did not send: it waits for outcomes of
         others.
         """
-        return self.end.available() if self.end is not None and self.is_open else 0
+        return (self.end.available() or 0) if self.end is not None and self.is_open else 0
 
     def check_empty(self) -> None:
         """Raise ClientError if the drain that ended is not for want of messages."""

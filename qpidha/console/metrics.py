@@ -389,7 +389,7 @@ METRICS: tuple[Row, ...] = (
     ),
     Row(
         "route_lag_messages",
-        "Messages that wait here for routes that push.",
+        "Messages that wait for routes: here, or at the other end as far as that says it.",
         _statistic("route_lag"),
         needs="statistics",
     ),

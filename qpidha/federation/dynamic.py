@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from qpidha.amqp.peer.terminus import Terminus, source
 from qpidha.broker.federation import BRIDGE_QUEUE, FED_TAGS
 from qpidha.broker.vocabulary import CREATE, DURABLE
-from qpidha.federation.pull import OWN_PRODUCT, Pull
+from qpidha.federation.management import OWN_PRODUCT, Management
+from qpidha.federation.pull import Pull
 from qpidha.federation.trace import MOST_TAGS
 from qpidha.model.encoding import Symbol
 from qpidha.model.errors import RefusedRequest
-from qpidha.model.message_view import application_properties, build, properties
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.connection import Connection
@@ -27,73 +27,10 @@ if TYPE_CHECKING:
     from qpidha.federation.route import Home
     from qpidha.model.records import RouteDeclared
 
-MANAGEMENT = "$management"
-MOST_ASKED = 100
-"""Requests that have no answer yet, at most."""
 UNUSED = 300
 """Seconds that the queue of a route that is not durable waits for the next primary."""
 Wanted = dict[str, dict[str, Any]]
 """Binding keys, with the arguments of each."""
-
-
-class Management:
-    """The two links to the management of the other end; they belong to one attempt of a route."""
-
-    def __init__(self, route: Dynamic, connection: Connection) -> None:
-        self._route = route
-        name = f"qpidha.route.{route.record.uuid}"
-        self._answers = f"{name}.answers"
-        self._asked: dict[str, str] = {}
-        self._last = 0
-        self._links = (
-            connection.attach(MANAGEMENT, sender=True, service=self, name=f"{name}.ask"),
-            connection.attach(
-                MANAGEMENT, sender=False, service=self, name=self._answers, max_size=1 << 20
-            ),
-        )
-
-    @property
-    def is_free(self) -> bool:
-        """Whether another request may be made."""
-        return len(self._asked) < MOST_ASKED
-
-    def ask(self, method: str, params: dict[str, Any]) -> None:
-        """Ask for something; if it is refused the route hears of it."""
-        self._last += 1
-        identity = f"{method}-{self._last}"
-        self._asked[identity] = method
-        fields = {"message_id": identity, "to": MANAGEMENT, "reply_to": self._answers}
-        request = build(params, properties=fields, application_properties={"operation": method})
-        self._links[0].send(request)
-
-    def close(self) -> None:
-        """End both links."""
-        for link in self._links:
-            link.close()
-
-    def attached(self, link: ServiceLink) -> None:
-        """One of them is there."""
-
-    def credited(self, link: ServiceLink) -> None:
-        """More can be sent."""
-
-    def received(self, link: ServiceLink, payload: bytes) -> None:
-        """An answer came."""
-        method = self._asked.pop(str(properties(payload).get("correlation_id")), "")
-        if not method:
-            return
-        told = application_properties(payload)
-        status = told.get("statusCode")
-        if not isinstance(status, int) or not 200 <= status < 300:
-            text = told.get("statusDescription")
-            self._route.refused_by_management(method, text if isinstance(text, str) else "")
-        else:
-            self._route.answered()
-
-    def detached(self, link: ServiceLink) -> None:
-        """One of them is gone."""
-        if link.error is not None:
-            self._route.refused_by_management("the link to it", link.error.explanation)
 
 
 class Dynamic(Pull):
@@ -109,11 +46,9 @@ class Dynamic(Pull):
         self._trouble = ""
 
     @property
-    def _queue_there(self) -> str:
+    def queue_there(self) -> str:
+        """The queue of its own at the other end."""
         return f"{BRIDGE_QUEUE}{self.record.name}_{self.record.uuid}"
-
-    def _kept_there(self) -> str:
-        return self._queue_there if self.record.durable else ""
 
     def _attach(self, connection: Connection) -> ServiceLink:
         if self.home.peer_product != OWN_PRODUCT:
@@ -123,7 +58,7 @@ class Dynamic(Pull):
                 hint="declare a route of the kind exchange for each key",
             )
         link = super()._attach(connection)
-        self._management = Management(self, connection)
+        self._management = Management(self, connection, f"qpidha.route.{self.record.uuid}")
         self._bound, self._changes, self._trouble = {}, -1, ""
         self._want_turn()
         return link
@@ -132,7 +67,7 @@ class Dynamic(Pull):
         durable = self.record.durable
         lifetime = {} if durable else {"auto-delete": True, "qpid.auto_delete_timeout": UNUSED}
         return source(
-            self._queue_there,
+            self.queue_there,
             capabilities=[CREATE, DURABLE] if durable else [CREATE],
             properties={Symbol(name): value for name, value in lifetime.items()},
         )
@@ -145,7 +80,7 @@ class Dynamic(Pull):
 
     def _leave(self, *, for_good: bool = False) -> None:
         if for_good and self._management is not None:
-            self._management.ask("delete_queue", {"name": self._queue_there})
+            self._management.ask("delete_queue", {"name": self.queue_there})
         super()._leave(for_good=for_good)
 
     def turn(self) -> None:
@@ -165,7 +100,7 @@ class Dynamic(Pull):
         if exchange.changes == self._changes:
             return
         wanted = self._wanted()
-        there = {"exchange": self.record.source, "queue": self._queue_there}
+        there = {"exchange": self.record.source, "queue": self.queue_there}
         for key in [key for key in self._bound if key not in wanted]:
             if not management.is_free:
                 return  # The answers call again.
@@ -198,9 +133,6 @@ class Dynamic(Pull):
             }
             found[key] = {**kept, FED_TAGS: ",".join([*tags, self.home.own_tag])}
         return found
-
-    def answered(self) -> None:
-        """The other end has done something: there may be room for more."""
 
     def refused_by_management(self, method: str, why: str) -> None:
         """The other end does not do what it is asked."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qpidha.broker.federation import DYNAMIC, FED_LINK, FED_TAG
+from qpidha.federation.depths import Depths
 from qpidha.federation.dynamic import Dynamic
 from qpidha.federation.pull import Pull
 from qpidha.federation.push import Push
@@ -90,6 +91,7 @@ class Link:
         """The one that is tried, or where the other end is."""
         self._place = self._failures = self._redirects = 0
         self._ended = False
+        self._depths = Depths(self)
 
     @property
     def name(self) -> str:
@@ -128,11 +130,13 @@ class Link:
                     maker = Dynamic
                 route = self.routes[name] = maker(self, record)
                 route.start()
+        self._depths.start()
 
     def stop(self) -> None:
         """This broker runs the link no longer."""
         self._ended = True
         self.deadlines.remove(self)
+        self._depths.stop()
         for route in self.routes.values():
             route.stop()
         if self.connection_id:
@@ -189,6 +193,7 @@ class Link:
             self.host.say("notice", text, LINK_UP, link=self.name, product=self.peer_product)
         for route in self.routes.values():
             route.start()
+        self._depths.start()
 
     def lost(self, reason: str, error: PeerError | None) -> None:
         """The connection is gone, or never came about."""
@@ -197,6 +202,7 @@ class Link:
         if was_up and self.host.now - self.since >= STEADY * interval:
             self._failures = 0
         self.connection, self.connection_id = None, 0
+        self._depths.stop()
         if self._ended:
             return
         for route in self.routes.values():

@@ -25,6 +25,7 @@ from qpidha.broker.exchange import UNROUTABLE_HINT
 from qpidha.broker.federation import QUEUE, ROUTE_LINK, key_in
 from qpidha.broker.queues.arguments import fits_key
 from qpidha.broker.vocabulary import HEADERS_BINDING, TOPIC_BINDING
+from qpidha.federation.management import OWN_PRODUCT
 from qpidha.federation.route import Route, State
 from qpidha.federation.trace import with_tags
 from qpidha.model.encoding import Described, Symbol
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 NOT_FOR_US = Outcome(MODIFIED, undeliverable=True)
 """Others may have it."""
-OWN_PRODUCT = "qpidha"
 DURABLE = 2
 """What a source is that outlives its links: unsettled-state."""
 
@@ -62,6 +62,8 @@ class Pull(Route):
         self._holds = False
         """Whether nothing is taken until the next attempt."""
         self._payload = b""
+        self.depth: int | None = None
+        """Of the queue at the other end, as far as its management told it."""
 
     def _attach(self, connection: Connection) -> ServiceLink:
         record = self.record
@@ -106,11 +108,24 @@ class Pull(Route):
         lasts = {"durability": DURABLE, "expiry": "never"} if record.durable else {}
         return source(address, filter=wanted, **lasts)
 
+    @property
+    def queue_there(self) -> str:
+        """The queue at the other end that the messages come from, if that is qpidha."""
+        record = self.record
+        if record.kind == QUEUE:
+            return record.source
+        return f"{self.home.container}_{ROUTE_LINK}{record.uuid}"
+
     def _kept_there(self) -> str:
         record = self.record
-        if not record.durable or record.kind == QUEUE:
-            return ""
-        return f"{self.home.container}_{ROUTE_LINK}{record.uuid}"
+        return self.queue_there if record.durable and record.kind != QUEUE else ""
+
+    # What waits there.
+
+    def available(self) -> int | None:
+        """Return how many messages wait at the source, None if the other end does not say it."""
+        end = self._end_of_link
+        return self.depth if self.depth is not None or end is None else end.available()
 
     def _begin(self, link: ServiceLink) -> None:
         in_effect = set(map(str, link.remote_source.filter))
@@ -139,6 +154,7 @@ class Pull(Route):
         if end is not None and (self._pending or self._committed):
             # Else the engine would settle without an outcome what is not committed here yet.
             end.waits = True
+        self.depth = None
         self.broker.credit.leave(self)
         if self._queue is not None:
             self._queue.remove_sender(self)

@@ -63,6 +63,7 @@ class Home(Protocol):
     deadlines: Deadlines[Any]
     wanting: dict[Route, None]
     """Routes that want the next turn."""
+    routes: dict[str, Route]
 
     @property
     def name(self) -> str:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from qpidha.model.errors import NotFound, RefusedRequest
+from qpidha.federation.depths import Depths
+from qpidha.federation.management import Management
+from qpidha.management.port import Reply
+from qpidha.model.errors import LimitExceeded, NotFound, RefusedRequest, Unauthorized
 from tests.federation.world import World
 
 
@@ -110,3 +113,132 @@ def test_statistics_add_up_links_and_routes() -> None:
     assert found["links"] == {"operational": 1}
     assert found["routes"] == {"operational": 1, "waiting": 1}
     assert (found["routed_messages"], found["route_lag"]) == ({"in": 2, "out": 0}, 2)
+
+
+def test_the_lag_of_a_route_that_pulls_is_what_waits_at_its_source() -> None:
+    world = a_pair()
+    world.call("here", "declare_queue", name="small", arguments={"qpid.max_count": 2})
+    pull(world, destination="small")
+    world.run(4)
+    assert world.route("here", "r")["lag"] == 0
+    world.send("there", "q", *range(7))
+    world.run(8)
+    assert world.route("here", "r")["lag"] == 5
+    assert world.call("here", "list_routes")[0]["lag"] == 5
+    assert world.call("here", "statistics")["route_lag"] == 5
+    world.reset("here", "there")
+    assert world.route("here", "r")["lag"] is None
+    world.run(8)
+    assert world.route("here", "r")["lag"] == 5
+    world.call("here", "purge_queue", name="small")
+    world.call("there", "purge_queue", name="q")
+    world.run(8)
+    assert world.route("here", "r")["lag"] == 0
+
+
+@pytest.mark.parametrize("kind", ["exchange", "dynamic"])
+@pytest.mark.parametrize("durable", [False, True])
+def test_the_lag_of_a_route_from_an_exchange_is_that_of_its_queue_there(
+    kind: str, durable: bool
+) -> None:
+    world = a_pair()
+    arguments = {"qpid.max_count": 2}
+    world.call("here", "declare_queue", name="small", arguments=arguments)
+    world.call("here", "bind", exchange="amq.topic", queue="small", key="k")
+    world.call("here", "declare_link", name="l", addresses="amqp://there:5672", durable=durable)
+    more = {"key": "k"} if kind == "exchange" else {}
+    ends = {"source": "amq.topic", "destination": "amq.topic", "kind": kind, "durable": durable}
+    pull(world, **ends, **more)
+    world.run(2)
+    world.publish("there", "amq.topic", "k", *range(7))
+    world.run(8)
+    assert world.route("here", "r")["lag"] == 7 - len(world.bodies("here", "small")) == 5
+
+
+def test_a_lag_that_is_not_told_is_unknown_and_asked_for_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = a_pair()
+    pull(world)
+    world.run(4)
+    assert world.route("here", "r")["lag"] == 0
+    asked = []
+
+    def refuse(*given: object, **more: object) -> None:
+        asked.append(given)
+        raise Unauthorized("not for you")
+
+    monkeypatch.setattr(type(world.nodes["there"].requests), "call", refuse)
+    world.run(200)
+    row = world.route("here", "r")
+    assert (row["lag"], row["state"], row["last_error"]) == (None, "operational", "")
+    assert 1 <= len(asked) <= 5
+    monkeypatch.undo()
+    world.send("there", "q", 1)
+    assert world.bodies("here", "q") == [1]
+    world.run(200)
+    assert world.route("here", "r")["lag"] == 0
+
+
+def test_where_no_management_is_asked_the_lag_is_what_is_available(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Depths, "start", lambda self: None)
+    world = a_pair()
+    pull(world)
+    world.run(8)
+    assert world.route("here", "r")["lag"] is None
+    consumer: Any
+    (consumer,) = world.nodes["there"].broker.queues["q"].consumers
+    for available in (42, 0, None):
+        consumer.end.tell({}, available)
+        consumer.connection.wake()
+        world.step("there")
+        world.settle()
+        assert world.route("here", "r")["lag"] == available
+
+
+def test_a_link_that_takes_no_more_links_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object) -> None:
+        raise LimitExceeded("no more handles")
+
+    monkeypatch.setattr(Management, "__init__", full)
+    world = a_pair()
+    pull(world)
+    world.run(8)
+    world.send("there", "q", 1)
+    row = world.route("here", "r")
+    assert (row["lag"], row["state"], row["messages"]) == (None, "operational", 1)
+    assert world.nodes["here"].internal_errors == 0
+
+
+@pytest.mark.parametrize(
+    "answer", [[], None, {}, [7], [{}], [{"messages": True}], [{"messages": "5"}], "x"]
+)
+def test_a_malformed_depth_is_unknown(monkeypatch: pytest.MonkeyPatch, answer: object) -> None:
+    world = a_pair()
+    pull(world)
+    world.run(4)
+    assert world.route("here", "r")["lag"] == 0
+
+    def reply(self: object, name: str, params: object, then: Any, **more: object) -> None:
+        then(Reply(answer))
+
+    monkeypatch.setattr(type(world.nodes["there"].requests), "call", reply)
+    world.run(8)
+    row = world.route("here", "r")
+    assert (row["lag"], row["state"]) == (None, "operational")
+    assert world.nodes["here"].internal_errors == 0
+
+
+def test_a_link_without_routes_that_pull_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = a_pair()
+    pull(world)
+    pull(world, name="p", direction="push")
+    world.run(4)
+    world.call("here", "delete_route", name="r")
+    world.run(4)
+    monkeypatch.setattr(Management, "ask", None)
+    world.run(10)
+    assert world.route("here", "p")["state"] == "operational"
+    assert world.nodes["here"].internal_errors == 0

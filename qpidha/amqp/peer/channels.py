@@ -149,8 +149,8 @@ class Link:
         """Whether the peer receives on it."""
         self.granted = 0
         """The delivery-count up to which it has given credit."""
-        self.available = 0
-        """How many messages it said that it has and does not send."""
+        self.available: int | None = None
+        """How many messages it has and does not send, if it said that in its last flow."""
         self.is_pending = False
         """Whether a part of a delivery has come: of this id, message-format and settlement."""
         self.delivery = 0

@@ -505,8 +505,8 @@ class Engine:
         self._ahead = ahead
         self._is_incomplete = True
 
-    def available(self, end: LinkEnd) -> int:
-        """Tell how many messages the peer has on a link and does not send."""
+    def available(self, end: LinkEnd) -> int | None:
+        """Tell how many messages the peer has on a link and does not send, if it says that."""
         return self._reader.available(end.session.channel, end.remote_handle)
 
     def drained(self, end: LinkEnd, available: int) -> None:

@@ -417,11 +417,11 @@ class FrameReader:
         link = channel.links.get(handle) if channel is not None else None
         return link.granted if link is not None else 0
 
-    def available(self, number: int, handle: int) -> int:
-        """Tell how many messages the peer has on a link and does not send."""
+    def available(self, number: int, handle: int) -> int | None:
+        """Tell how many messages the peer has on a link and does not send, if it says that."""
         channel = self._channels.get(number)
         link = channel.links.get(handle) if channel is not None else None
-        return link.available if link is not None else 0
+        return link.available if link is not None else None
 
     def ignore(self, number: int) -> None:
         """Drop what still comes on a channel whose session we have ended."""
@@ -639,7 +639,7 @@ def _flow(channel: Channel, given: Sequence[bytes]) -> tuple[Notice | None, byte
     link = None if handle == NULL else channel.find(_number(handle), "flow")
     granted, other = count + _number(credit), b""
     if link is not None:
-        link.available = _number(given[7])
+        link.available = None if given[7] == NULL else _number(given[7])
     if link is not None and link.receives:
         if credit == NULL:
             left = (link.granted - count) & MASK

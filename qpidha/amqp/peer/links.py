@@ -166,8 +166,8 @@ class LinkHolder(Protocol):
     def tell(self, end: LinkEnd, properties: Mapping[str, Any], available: int | None) -> None:
         """Say something of a link in a flow."""
 
-    def available(self, end: LinkEnd) -> int:
-        """Tell how many messages the peer has on a link and does not send."""
+    def available(self, end: LinkEnd) -> int | None:
+        """Tell how many messages the peer has on a link and does not send, if it says that."""
 
     def drained(self, end: LinkEnd, available: int) -> None:
         """Give back what credit is left, and say how many messages are kept back."""
@@ -440,8 +440,8 @@ class LinkEnd:
         """Allow `credit` more deliveries and ask for what is left of it back at once."""
         lib.pn_link_drain(self.pointer, credit)
 
-    def available(self) -> int:
-        """Tell how many messages the peer said that it has and does not send."""
+    def available(self) -> int | None:
+        """Tell how many messages the peer has and does not send, if it said that last."""
         return self.engine.available(self)
 
     def awaits_drained(self) -> bool:

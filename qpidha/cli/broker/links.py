@@ -198,7 +198,8 @@ def _add_route(
 def _list_routes(context: typer.Context) -> None:
     """List the routes: their ends, how each is, and what went over it.
 
-    LAG counts the messages that wait here for a route that pushes.
+    LAG counts the messages that wait for a route: here if it pushes, else at the other end, if that
+    says it.
 
     Example: qpid-ha route list
     """
