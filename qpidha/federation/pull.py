@@ -61,6 +61,8 @@ class Pull(Route):
         self._largest = self._largest_before = 0
         self._holds = False
         """Whether nothing is taken until the next attempt."""
+        self._returned = 0
+        """Messages that went back to their source since the last attempt."""
         self._payload = b""
         self.depth: int | None = None
         """Of the queue at the other end, as far as its management told it."""
@@ -74,7 +76,7 @@ class Pull(Route):
             queue = self.broker.queue(record.destination)
         self._pending = self._used = self._largest = self._largest_before = 0
         self._committed = []
-        self._holds = False
+        self._holds, self._returned = False, 0
         self._queue = queue
         link = connection.attach(
             record.source,
@@ -125,7 +127,11 @@ class Pull(Route):
     def available(self) -> int | None:
         """Return how many messages wait at the source, None if the other end does not say it."""
         end = self._end_of_link
-        return self.depth if self.depth is not None or end is None else end.available()
+        if self.depth is not None or end is None:
+            return self.depth
+        available = end.available()
+        # What went back may be in that or not: the other end may have said it before or after.
+        return None if available is None else max(available, self._returned)
 
     def _begin(self, link: ServiceLink) -> None:
         in_effect = set(map(str, link.remote_source.filter))
@@ -171,7 +177,7 @@ class Pull(Route):
         except RefusedRequest as error:
             self._wait(error.text)
             return
-        self._holds = False
+        self._holds, self._returned = False, 0
         self._become(State.OPERATIONAL)
         self._top_up()
 
@@ -241,6 +247,7 @@ class Pull(Route):
         self.host.when_committed(sequence, self, (link, delivery))
 
     def _give_back(self, link: ServiceLink, delivery: Pointer) -> None:
+        self._returned += 1
         link.settle(delivery, RELEASED)
 
     def _take(self, payload: bytes, tags: list[str]) -> int:

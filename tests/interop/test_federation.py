@@ -137,6 +137,32 @@ def test_line_3_of_issue_18_rabbitmq_to_the_cluster_and_back_through_failovers(
     assert 0 <= twice <= PARTS * CREDIT, "only what was on its way may come twice"
 
 
+@needs_rabbitmq
+def test_the_lag_of_a_route_from_rabbitmq_is_what_that_says(
+    rabbitmq: RabbitMQ, a_cluster: Callable[..., Cluster]
+) -> None:
+    cluster = a_cluster(1)
+    declare(cluster, rabbitmq)
+    broker = cluster[0]
+    broker.call("delete_route", name="in")
+    limit = {"qpid.max_count": 10, "qpid.policy_type": "reject"}
+    broker.call("declare_queue", name="small", arguments=limit)
+    fill(rabbitmq, 0, 100)
+    ends = {"source": "/amq/queue/out", "destination": "small"}
+    broker.call("declare_route", name="slow", link="rabbit", credit=20, **ends)
+
+    def lag() -> object:
+        return broker.call("list_routes", name="slow")[0]["lag"]
+
+    wait_for(lag, lambda found: found in range(70, 101), what="the lag of a route that is stuck")
+    broker.call("declare_queue", name="large")
+    broker.call("delete_route", name="slow")
+    ends["destination"] = "large"
+    broker.call("declare_route", name="slow", link="rabbit", credit=20, **ends)
+    wait_for(lag, (0).__eq__, what="the lag of a route that has all")
+    assert rabbitmq.depths()["out"] == 0
+
+
 class ProtonBroker(MessagingHandler):
     """A broker of a few lines: queues that are made when somebody asks for them."""
 
