@@ -1952,6 +1952,7 @@ class Broker(State):
         sequence = self._append(QueueDeleted(queue.uid)) if queue.uid > 0 else queue.waits_for
         here = queue.local_writer
         self.close_queue(queue)
+        self.forget_locally(queue)
         if here is not None:
             sequence = max(sequence, here.end)
         self._announce(
@@ -1975,6 +1976,7 @@ class Broker(State):
         for ended in ending:
             sources = dict.fromkeys(uid for uid, _ in ended.incoming)
             self.remove_exchange(ended)
+            self.forget_locally(ended)
             self._announce(
                 Announce(
                     "debug", "broker", f"exchange {ended.name} deleted", {"exchange": ended.name}

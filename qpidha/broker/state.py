@@ -605,6 +605,11 @@ class State:
         if self.local_log is not None and exchange.uid < LOCAL_UID:
             self.local_log.gone(exchange)
 
+    def forget_locally(self, thing: Destination) -> None:
+        """A queue or an exchange is deleted, so nothing that only this broker has leads there."""
+        if self.local_log is not None:
+            self.local_log.forget(thing)
+
     def left(self, queue: Queue) -> None:
         """Do nothing: the primary decides whether this is the end of the queue, by a record."""
 
@@ -657,6 +662,7 @@ def _queue_deleted(state: State, sequence: int, record: QueueDeleted) -> None:
     queue = state.by_uid.get(record.queue)
     if isinstance(queue, Queue):
         state.remove_queue(queue)
+        state.forget_locally(queue)
 
 
 def _level_changed(state: State, sequence: int, record: LevelChanged) -> None:
@@ -704,6 +710,7 @@ def _exchange_deleted(state: State, sequence: int, record: ExchangeDeleted) -> N
     exchange = state.by_uid.get(record.exchange)
     if isinstance(exchange, Exchange) and not exchange.is_built_in:
         state.remove_exchange(exchange)
+        state.forget_locally(exchange)
 
 
 def _bound(state: State, sequence: int, record: Bound) -> None:

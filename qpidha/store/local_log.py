@@ -226,6 +226,12 @@ class LocalLog:
             return self._append(QueueDeleted(place))
         return self._append(ExchangeDeleted(place))
 
+    def forget(self, thing: Destination) -> None:
+        """The cluster has deleted what bindings lead to or from: they are gone as well."""
+        place = self._by_uuid.get(thing.options.uuid, 0)
+        if place in self._references:
+            self._forget_reference(place)
+
     def set_aside(self, queue: Queue) -> None:
         """A queue is gone until a snapshot says whether it is there: keep its messages. It is out
         of all routes already.
@@ -290,7 +296,7 @@ class LocalLog:
 
     def settle(self) -> list[Announce]:
         """This broker has all that the cluster has: what is still set aside is of queues that there
-        are no more. Tell of it, and bind again what a snapshot unbound.
+        are no more. Tell of it; forget what bindings led to; bind again what a snapshot unbound.
         """
         told = []
         for queue in self._aside.values():
@@ -300,6 +306,10 @@ class LocalLog:
             if count:
                 told.append(_gone(queue.name, count, "the cluster has deleted that queue"))
         self._aside.clear()
+        there = {thing.options.uuid for thing in self._broker.by_uid.values()}
+        for place, record in list(self._references.items()):
+            if record.uuid not in there or not self._ends.get(place):
+                self._forget_reference(place)
         self._bind_all()
         return told
 
@@ -467,7 +477,9 @@ class LocalLog:
                 thing = things.pop(place, None)
                 if thing is not None:
                     del self._places[thing]
-                self._references.pop(place, None)
+                reference = self._references.pop(place, None)
+                if reference is not None:
+                    self._forget_uuid(reference.uuid, place)
                 self._forget_bindings(place)
             case Bound(exchange, queue, key, arguments):
                 self._bind((exchange, queue, key), arguments)
@@ -517,6 +529,17 @@ class LocalLog:
     def _refer_to(self, place: int, record: QueueDeclared | ExchangeDeclared) -> None:
         self._references[place] = record
         self._by_uuid[record.uuid] = place
+
+    def _forget_reference(self, place: int) -> None:
+        record = self._references.pop(place)
+        self._forget_uuid(record.uuid, place)
+        self._forget_bindings(place)
+        is_queue = isinstance(record, QueueDeclared)
+        self._append(QueueDeleted(place) if is_queue else ExchangeDeleted(place))
+
+    def _forget_uuid(self, uuid: str, place: int) -> None:
+        if self._by_uuid.get(uuid) == place:
+            del self._by_uuid[uuid]
 
     def _known(self, thing: Destination) -> int:
         """Return the place of an end of a binding, 0 if it has none; built-in exchanges are known

@@ -20,7 +20,7 @@ from qpidha.model.errors import LogDamaged
 from qpidha.model.event_codes import LOCAL_GONE
 from qpidha.model.events import LogWritten
 from qpidha.model.message_view import build
-from qpidha.model.records import FeatureEnabled, LevelChanged, QueueDeleted
+from qpidha.model.records import ExchangeDeleted, FeatureEnabled, LevelChanged, QueueDeleted
 from qpidha.model.settings import Settings
 from qpidha.node import Node
 from qpidha.store import log as log_module
@@ -454,3 +454,71 @@ def test_what_a_former_primary_recorded_last_waits_for_nothing_of_the_cluster() 
     (place,) = send(member, "q", "b")
     member.settled()
     assert place <= member.committed()
+
+
+def _end(member: Member, kind: str, record: bool) -> None:
+    """Delete what is replicated, as the primary does or by its record."""
+    broker = member.broker
+    if kind == "exchange":
+        deletion: Any = ExchangeDeleted(broker.exchanges["ours"].uid)
+    else:
+        deletion = QueueDeleted(broker.queues["ours"].uid)
+    if record:
+        broker.apply(member.main.append(deletion), deletion)
+    elif kind == "exchange":
+        broker.delete_exchange("ours")
+    else:
+        broker.delete_queue("ours")
+
+
+@pytest.mark.parametrize("kind", ["exchange", "queue"])
+@pytest.mark.parametrize("record", [True, False])
+def test_nothing_is_left_of_replicated_objects_that_come_and_go(kind: str, record: bool) -> None:
+    member = Member()
+    broker = member.broker
+    ours = {"qpid.replicate": "all"}
+    if kind == "exchange":
+        member.queue("mine")
+    else:
+        broker.declare_exchange(
+            "mine", "fanout", durable=True, arguments={"qpid.replicate": "none"}
+        )
+    for _ in range(5):
+        if kind == "exchange":
+            broker.declare_exchange("ours", "fanout", durable=True, arguments=ours)
+            broker.bind("ours", "mine")
+        else:
+            broker.declare_queue("ours", durable=True, arguments=ours)
+            broker.bind("mine", "ours")
+        member.settled()
+        assert len(member.local._references) == len(member.local._bindings) == 1
+        _end(member, kind, record)
+        member.settled()
+    again = member.restarted()
+    for local in (member.local, again.local):
+        assert not local._references and not local._bindings and not local._by_uuid
+        assert not any(local._ends.values()) and len(local._ends) <= 1
+
+
+def test_a_reference_outlives_a_snapshot_and_goes_when_the_cluster_has_it_no_more() -> None:
+    member = Member()
+    member.queue("mine")
+    broker = member.broker
+    for name in ("stays", "goes"):
+        broker.declare_exchange(name, "fanout", durable=True, arguments={"qpid.replicate": "all"})
+        broker.bind(name, "mine")
+    member.settled()
+    primary = Member(main=member.main)
+    primary.broker.delete_exchange("goes")
+    primary.settled()
+    broker.reset(keep_local=True)
+    assert len(member.local._references) == 2
+    for data in snapshot_objects(primary.broker):
+        fold(broker, data, is_snapshot=True)
+    member.local.settle()
+    member.settled()
+    assert [each.name for each in member.local._references.values()] == ["stays"]
+    again = member.restarted()
+    assert [each.name for each in again.local._references.values()] == ["stays"]
+    queue = again.broker.queues["mine"]
+    assert again.broker.exchanges["stays"].binding(queue, "") is not None

@@ -125,6 +125,10 @@ class LocalWriter(Protocol):
         """A queue or an exchange is gone, or its messages are in the cluster's log."""
         ...
 
+    def forget(self, thing: Any) -> None:
+        """The cluster has deleted what bindings lead to or from."""
+        ...
+
     def set_aside(self, queue: Any) -> None:
         """A queue is gone until a snapshot says whether it is there: keep its messages."""
         ...
