@@ -56,7 +56,7 @@ from qpidha.broker.queues.recall import Recall
 from qpidha.broker.queues.requeue import Requeue
 from qpidha.broker.queues.sweep import Sweep, Trim
 from qpidha.broker.queues.walk import Walk
-from qpidha.broker.state import LOCAL_UID, State
+from qpidha.broker.state import LOCAL_UID, State, gone_here
 from qpidha.broker.topic import Steps, StepsOfOne, TooManyKeys, TooManyWays
 from qpidha.broker.translation import check_enabled, check_known_to_all, translate
 from qpidha.broker.vocabulary import DURABLE, QUEUE_TYPE, QUORUM, Kind
@@ -75,7 +75,6 @@ from qpidha.model.event_codes import (
     DEAD_LETTERS_WAIT,
     DEPTH_ALERT,
     EXISTS_OTHERWISE,
-    LOCAL_GONE,
     MESSAGE_DROPPED,
     NO_STORE,
     POLICY_REFUSED,
@@ -1852,15 +1851,15 @@ class Broker(State):
         """Let a queue with this uid take the name of another one; tell if messages go that no
         other broker has.
         """
-        count = len(queue.messages)
-        if queue.uid < LOCAL_UID < uid and count:
-            text = (
-                f"{count} messages of queue {queue.name} that only this broker had are gone: "
-                "a replicated queue has that name now"
-            )
-            fields: dict[str, object] = {"queue": queue.name, "messages": count}
-            self._announce(Announce("warning", "store", text, fields, event_code=LOCAL_GONE))
+        if queue.uid < LOCAL_UID < uid:
+            why = "a replicated queue has that name now"
+            self.tell_gone(queue, len(queue.messages), why)
         super().displace(queue, uid)
+
+    def tell_gone(self, queue: Queue, count: int, why: str) -> None:
+        """Tell that messages are gone that no other broker has."""
+        if count:
+            self._announce(gone_here(queue.name, count, why))
 
     # Below: what the above is made of.
 

@@ -176,6 +176,9 @@ class Levels:
         """Another broker decides from now on."""
         for walk in list(self.changing.values()):
             walk.abandon()
+        for queue in self._broker.queues.values():
+            if queue.unrecorded[1]:
+                queue.stop_rising()
         self.changing.clear()
         self.waiting.clear()
         self.next = self.sequence = 0
@@ -240,10 +243,9 @@ class Levels:
 
         def finish() -> int:
             record = LevelChanged(queue.uid, ALL, logged=True, own_numbers=queue.own_numbers)
-            queue.leave_local_log()
             return self._labelled(queue, ALL, self._append(record))
 
-        if queue.logged:
+        if queue.logged and not queue.unrecorded[1]:
             finish()  # A former primary has recorded them.
             return
 

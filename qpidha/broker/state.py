@@ -27,11 +27,14 @@ from qpidha.broker.queues.returns import Returns
 from qpidha.broker.queues.spec import compile_spec
 from qpidha.broker.totals import Totals
 from qpidha.broker.vocabulary import ALTERNATE, Kind
+from qpidha.model.effects import Announce
+from qpidha.model.event_codes import LOCAL_GONE
 from qpidha.model.memory import MemoryUse
 from qpidha.model.records import (
     BUILT_IN_EXCHANGES,
     DEFAULT_EXCHANGE,
     Bound,
+    Cause,
     DedupRemembered,
     Dequeued,
     Enqueued,
@@ -64,7 +67,7 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.log_writer import LocalWriter
     from qpidha.broker.queues.spec import QueueSpec
     from qpidha.model.message import Message
-    from qpidha.model.records import Cause, Record
+    from qpidha.model.records import Record
 
 KEYS_IN_RECORD = 1000
 """How many keys one record of a snapshot carries."""
@@ -78,6 +81,7 @@ FOLLOWED = 16
 """Looks at a name that take as long as to give a queue other settings."""
 ALL_LOOKS = 1 << 60
 """As many as it takes."""
+IN_LOG = "its messages are those of the cluster's log now"
 LOCAL_UID = -1000
 """Uids of local objects are below this one; those above, up to -1, are built-in exchanges."""
 
@@ -416,8 +420,17 @@ class State:
         if not isinstance(queue, Queue):
             return None
         if not queue.logged:
-            queue.take_into_log()
+            self.take_into_log(queue, 0)
         return queue
+
+    def take_into_log(self, queue: Queue, own_numbers: int) -> None:
+        """The log has messages of a queue after all, with numbers of its own up to this one."""
+        if queue.local_writer is not None:
+            self.tell_gone(queue, queue.local_writer.put_aside(queue, own_numbers), IN_LOG)
+        queue.take_into_log()
+
+    def tell_gone(self, queue: Queue, count: int, why: str) -> None:
+        """Do nothing: a broker tells that messages are gone that no other has."""
 
     def add_queue(self, uid: int, options: QueueDeclared) -> Queue:
         """Add a queue, in place of one that has its name."""
@@ -643,6 +656,8 @@ def _dequeued(state: State, sequence: int, record: Dequeued) -> None:
     queue = state.by_uid.get(record.queue)
     if isinstance(queue, Queue):
         queue.remove(record.sequences, record.cause)
+        if queue.own_numbers and state.local_log is not None:
+            state.local_log.left(queue, record.sequences, record.cause)
 
 
 def _requeued(state: State, sequence: int, record: Requeued) -> None:
@@ -669,9 +684,14 @@ def _level_changed(state: State, sequence: int, record: LevelChanged) -> None:
     queue = state.by_uid.get(record.queue)
     if not isinstance(queue, Queue):
         return
+    here = state.local_log
     if record.logged and not queue.logged:
-        queue.take_into_log()
+        state.take_into_log(queue, record.own_numbers)
+    elif record.logged and record.level == ALL and here is not None:
+        state.tell_gone(queue, here.risen(queue), IN_LOG)
     if queue.logged and not record.logged:
+        if here is not None:
+            here.left(queue, list(queue.messages), Cause.DELETED)  # The primary has them.
         queue.leave_messages()
         if state.local_log is not None:
             state.local_log.came(queue)
@@ -690,6 +710,13 @@ def _dedup_remembered(state: State, sequence: int, record: DedupRemembered) -> N
     queue = state.logged_queue(record.queue)
     if queue is not None and queue.window is not None:
         queue.window.restore(record.keys, record.sequences)
+
+
+def gone_here(name: str, count: int, why: str) -> Announce:
+    """Return how to tell that messages are gone that no other broker has."""
+    text = f"{count} messages of queue {name} that only this broker had are gone: {why}"
+    fields: dict[str, object] = {"queue": name, "messages": count}
+    return Announce("warning", "store", text, fields, event_code=LOCAL_GONE)
 
 
 def remembered(queue: Queue) -> Iterator[tuple[int, Record]]:

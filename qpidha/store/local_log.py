@@ -30,16 +30,17 @@ All bodies stay in memory. A checkpoint is made as the checkpointer makes it for
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.exchange import EXCHANGE_TYPES, Exchange
 from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.broker.queues.queue import Queue
-from qpidha.broker.state import KEYS_IN_RECORD, LOCAL_UID
+from qpidha.broker.state import IN_LOG, KEYS_IN_RECORD, LOCAL_UID, gone_here
 from qpidha.model.effects import Announce
 from qpidha.model.errors import LogDamaged, ProtocolViolation, UpgradeNeeded
-from qpidha.model.event_codes import CUT_OFF, LOCAL_GONE
+from qpidha.model.event_codes import CUT_OFF
 from qpidha.model.event_log import LogTrouble
 from qpidha.model.features import FEATURES, UPGRADE_HINT
 from qpidha.model.message_view import is_durable
@@ -82,6 +83,8 @@ DAMAGED = (
     "look at the disk; then move the folder journal/local of data-dir away, and the broker starts "
     "without what no other has"
 )
+KEPT_HERE = (NONE, CONFIGURATION)
+"""Levels of which the messages are here."""
 OBJECTS_AT_ONCE = 500
 """Objects in one part of a checkpoint."""
 
@@ -123,6 +126,10 @@ class LocalLog:
         """Their places, and those of queues of level configuration."""
         self._aside: dict[str, Queue] = {}
         """Messages of queues that are not there at present, by the uuid of the queue."""
+        self._rising: dict[int, int] = {}
+        """Queues that this broker began to give to the cluster's log: their places, and the last
+        number of their own.
+        """
         self._bindings: dict[Place, dict[str, Any]] = {}
         self._ends: dict[int, dict[Place, None]] = {}
         """Those that lead to or from a place."""
@@ -202,9 +209,11 @@ class LocalLog:
     def labelled(self, queue: Queue) -> None:
         """A queue has another replicate level."""
         place = self._places.get(queue)
+        level = queue.options.replicate
         if place is not None:
-            self._append(LevelChanged(place, queue.options.replicate, logged=True))
             self._by_uuid[queue.uuid] = place
+            if level in KEPT_HERE:  # Else its messages go when that is committed.
+                self._append(LevelChanged(place, level, logged=True))
         elif queue.uid < LOCAL_UID:
             self.declared(queue)
 
@@ -220,14 +229,68 @@ class LocalLog:
         if not place:
             return 0
         del self._things[place]
+        self._rising.pop(place, None)
         self._by_uuid.pop(thing.options.uuid, None)
         self._forget_bindings(place)
         if isinstance(thing, Queue):
             return self._append(QueueDeleted(place))
         return self._append(ExchangeDeleted(place))
 
+    def rises(self, queue: Queue, own_numbers: int) -> int:
+        """This broker gives a queue to the cluster's log, with its own numbers up to this one, when
+        these are committed there.
+        """
+        self._needs = max(self._needs, own_numbers)
+        place = self._place(queue)
+        self._rising[place] = own_numbers
+        level = queue.options.replicate
+        return self._append(LevelChanged(place, level, logged=True, own_numbers=own_numbers))
+
+    def put_aside(self, queue: Queue, own_numbers: int) -> int:
+        """Another broker says what there is of a queue, for its messages are on their way into the
+        cluster's log. If this one began that, keep what it has: that broker may not get all.
+        Otherwise these are other messages, and go; return how many.
+        """
+        queue.local_writer = None
+        place = self._places.get(queue, 0)
+        if not place or self._rising.get(place) != own_numbers:
+            self.gone(queue)
+            return len(queue.messages)
+        aside = self._broker.unplaced_queue(replace(queue.options, replicate=CONFIGURATION))
+        aside.is_replica = True
+        del self._places[queue]
+        self._things[place], self._places[aside] = aside, place
+        self._aside[queue.uuid] = aside
+        _copy(queue, aside, 0, own_numbers)
+        return 0
+
+    def left(self, queue: Queue, numbers: Iterable[int], cause: int) -> None:
+        """Messages left a queue by a record of the cluster: they are not set aside any more."""
+        aside = self._aside.get(queue.uuid)
+        found = [] if aside is None else [each for each in numbers if each in aside.messages]
+        if aside is not None and found:
+            aside.remove(found, cause)
+            self.log.must_sync = True
+            self._append(Dequeued(self._places[aside], tuple(found), cause))
+
+    def risen(self, queue: Queue) -> int:
+        """Another broker has given a queue to the cluster's log. What that did not get goes; return
+        how many messages.
+        """
+        aside = self._aside.get(queue.uuid)
+        if aside is None:
+            return 0
+        recorded = _recorded(queue)
+        lost = sum(number > recorded for number in aside.messages)
+        self._drop_aside(queue.uuid)
+        return lost
+
     def forget(self, thing: Destination) -> None:
-        """The cluster has deleted what bindings lead to or from: they are gone as well."""
+        """The cluster has deleted a queue or an exchange: what is set aside for it is gone, and
+        what bindings lead to it or from it.
+        """
+        if thing.options.uuid in self._aside:
+            self._drop_aside(thing.options.uuid)
         place = self._by_uuid.get(thing.options.uuid, 0)
         if place in self._references:
             self._forget_reference(place)
@@ -299,13 +362,20 @@ class LocalLog:
         are no more. Tell of it; forget what bindings led to; bind again what a snapshot unbound.
         """
         told = []
-        for queue in self._aside.values():
-            count = len(queue.messages)
-            self.gone(queue)
-            queue.close()
+        queues = {queue.uuid: queue for queue in self._broker.queues.values() if queue.uid > 0}
+        for uuid, aside in list(self._aside.items()):
+            queue = queues.get(uuid)
+            if queue is None:
+                count, why = len(aside.messages), "the cluster has deleted that queue"
+                self._drop_aside(uuid)
+            elif self._is_half_way(queue):
+                if not self._broker.passive:
+                    self._take_back(queue)
+                continue
+            else:
+                count, why = self.risen(queue), IN_LOG
             if count:
-                told.append(_gone(queue.name, count, "the cluster has deleted that queue"))
-        self._aside.clear()
+                told.append(gone_here(aside.name, count, why))
         there = {thing.options.uuid for thing in self._broker.by_uid.values()}
         for place, record in list(self._references.items()):
             if record.uuid not in there or not self._ends.get(place):
@@ -402,7 +472,7 @@ class LocalLog:
             elif thing.options.replicate == NONE:
                 if name in broker.queues:
                     why = "a replicated queue has that name"
-                    told.append(_gone(name, len(thing.messages), why))
+                    told.append(gone_here(name, len(thing.messages), why))
                     self.gone(thing)
                     thing.close()
                     continue
@@ -414,20 +484,44 @@ class LocalLog:
                 self._aside[thing.uuid] = thing
                 found = there.get(thing.uuid)
                 if found is not None:
-                    self._find_again(found)
+                    told += self._find_again(found)
         self._bind_all()
         return told
 
-    def _find_again(self, queue: Queue) -> None:
+    def _is_half_way(self, queue: Queue) -> bool:
+        """Whether what is set aside for a queue was on its way into the cluster's log."""
+        place = self._places[self._aside[queue.uuid]]
+        is_rising = queue.logged and queue.options.replicate == CONFIGURATION
+        return is_rising and 0 < queue.own_numbers == self._rising.get(place)
+
+    def _take_back(self, queue: Queue) -> None:
+        """Put on a queue what the cluster's log did not get of it, when this broker decides again;
+        it goes on to record it.
+        """
+        aside = self._aside.pop(queue.uuid)
+        place = self._places.pop(aside)
+        self._things[place], self._places[queue] = queue, place
+        recorded = _recorded(queue)
+        _copy(aside, queue, recorded, queue.own_numbers)
+        queue.go_on_rising(self, recorded)
+        aside.close()
+
+    def _find_again(self, queue: Queue) -> list[Announce]:
         """Give a queue what is set aside for it, unless its messages are in the cluster's log. A
         broker alone has none of such a queue, though it records what comes.
         """
+        told: list[Announce] = []
         if queue.logged and self._broker.records_durable_only and not queue.messages:
             queue.leave_log()
-        if queue.logged:
-            self._drop_aside(queue.uuid)
-        else:
+        if not queue.logged:
             self.came(queue)
+        elif not self._is_half_way(queue):
+            aside = self._aside[queue.uuid]
+            is_mine = self._rising.get(self._places[aside]) == queue.own_numbers > 0
+            if aside.messages and not is_mine:
+                told.append(gone_here(queue.name, len(aside.messages), IN_LOG))
+            self._drop_aside(queue.uuid)
+        return told
 
     def _drop_aside(self, uuid: str) -> None:
         queue = self._aside.pop(uuid)
@@ -440,16 +534,7 @@ class LocalLog:
         self._things[place] = queue
         self._places[queue] = place
         queue.is_used = queue.is_used or aside.is_used
-        for message in aside.messages_after(0, 1 << 62):
-            number = message.sequence
-            expiries = [message.expires] if message.expires else []
-            queue.insert_copies([number], [message.body()], expiries)
-            queue.restate(number, message.delivery_count, message.annotations)
-            if number in aside.delayed:
-                queue.postpone(number, aside.delayed[number])
-        if queue.window is not None and aside.window is not None:
-            for keys, numbers in aside.window.parts(KEYS_IN_RECORD):
-                queue.window.restore(keys, numbers)
+        _copy(aside, queue, 0, 1 << 62)
         queue.syncs = queue.syncs or aside.syncs or bool(queue.messages)
         aside.close()
 
@@ -477,6 +562,7 @@ class LocalLog:
                 thing = things.pop(place, None)
                 if thing is not None:
                     del self._places[thing]
+                self._rising.pop(place, None)
                 reference = self._references.pop(place, None)
                 if reference is not None:
                     self._forget_uuid(reference.uuid, place)
@@ -486,9 +572,12 @@ class LocalLog:
             case Unbound(exchange, queue, key):
                 self._unbind((exchange, queue, key))
             case _:
-                found = things.get(getattr(record, "queue", 0))
+                place = getattr(record, "queue", 0)
+                found = things.get(place)
                 if isinstance(found, Queue):
                     _apply_to(found, record)
+                    if isinstance(record, LevelChanged):
+                        self._rising[place] = record.own_numbers
 
     def _read_declared(self, place: int, record: QueueDeclared | ExchangeDeclared) -> None:
         if place in self._things or place in self._references:
@@ -496,7 +585,7 @@ class LocalLog:
         broker = self._broker
         thing: Destination
         if isinstance(record, QueueDeclared):
-            if record.replicate not in (NONE, CONFIGURATION):
+            if record.replicate not in KEPT_HERE:
                 self._refer_to(place, record)
                 return
             thing = broker.unplaced_queue(record)
@@ -628,8 +717,14 @@ class LocalLog:
             if isinstance(thing, QueueDeclared | ExchangeDeclared):
                 yield place, thing
             elif self._things.get(place) is not None:
-                yield place, thing.options
+                options = thing.options
+                if options.replicate not in KEPT_HERE and isinstance(options, QueueDeclared):
+                    options = replace(options, replicate=CONFIGURATION)
+                yield place, options
                 if isinstance(thing, Queue):
+                    if self._rising.get(place):
+                        level, last = options.replicate, self._rising[place]
+                        yield 0, LevelChanged(place, level, logged=True, own_numbers=last)
                     if thing.is_used:
                         yield 0, QueueUsed(place)
                     if thing.window is not None:
@@ -659,6 +754,28 @@ def _apply_to(queue: Queue, record: Record) -> None:
             pass
 
 
+def _recorded(queue: Queue) -> int:
+    """Return up to which of its own numbers the cluster's log has a queue: they come in turn."""
+    own = (number for number in queue.messages if number <= queue.own_numbers)
+    return max(own, default=0)
+
+
+def _copy(queue: Queue, other: Queue, after: int, last: int) -> None:
+    """Put on another queue what is on this one, with numbers above `after`, up to `last`."""
+    for message in queue.messages_after(after, 1 << 62):
+        number = message.sequence
+        if number > last:
+            break
+        expiries = [message.expires] if message.expires else []
+        other.insert_copies([number], [message.body()], expiries)
+        other.restate(number, message.delivery_count, message.annotations)
+        if number in queue.delayed:
+            other.postpone(number, queue.delayed[number])
+    if other.window is not None and queue.window is not None:
+        for keys, numbers in queue.window.parts(KEYS_IN_RECORD):
+            other.window.restore(keys, numbers)
+
+
 def _messages(queue: Queue, place: int) -> Iterator[bytes]:
     """Yield the messages of a queue, encoded, in parts; what leaves meanwhile is left out."""
     cursor = 0
@@ -677,9 +794,3 @@ def _messages(queue: Queue, place: int) -> Iterator[bytes]:
                 record = Requeued(place, number, count, message.annotations, due)
                 data += encode_record(0, record)
         yield data
-
-
-def _gone(name: str, count: int, why: str) -> Announce:
-    text = f"{count} messages of queue {name} that only this broker had are gone: {why}"
-    fields: dict[str, object] = {"queue": name, "messages": count}
-    return Announce("warning", "store", text, fields, event_code=LOCAL_GONE)

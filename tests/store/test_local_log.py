@@ -13,6 +13,7 @@ import pytest
 from qpidha.amqp.peer.sasl import Users
 from qpidha.broker.broker import Broker
 from qpidha.broker.credit import SLOW_DISK
+from qpidha.broker.queues import level as level_module
 from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.effects import Announce
@@ -20,7 +21,13 @@ from qpidha.model.errors import LogDamaged
 from qpidha.model.event_codes import LOCAL_GONE
 from qpidha.model.events import LogWritten
 from qpidha.model.message_view import build
-from qpidha.model.records import ExchangeDeleted, FeatureEnabled, LevelChanged, QueueDeleted
+from qpidha.model.records import (
+    Dequeued,
+    ExchangeDeleted,
+    FeatureEnabled,
+    LevelChanged,
+    QueueDeleted,
+)
 from qpidha.model.settings import Settings
 from qpidha.node import Node
 from qpidha.store import log as log_module
@@ -351,9 +358,7 @@ def test_messages_that_leave_the_log_of_the_cluster_are_kept_here() -> None:
     for level, more in (("all", "a"), ("configuration", "b")):
         levels.wanted = lambda queue, level=level: level  # type: ignore[method-assign, misc]
         levels.look(queue)
-        for _ in range(10):
-            member.settled()
-            member.broker.go_on_walking(member.main.last)
+        go_on(member)
         assert queue.options.replicate == level
         send(member, "q", more)
     member.settled()
@@ -522,3 +527,157 @@ def test_a_reference_outlives_a_snapshot_and_goes_when_the_cluster_has_it_no_mor
     assert [each.name for each in again.local._references.values()] == ["stays"]
     queue = again.broker.queues["mine"]
     assert again.broker.exchanges["stays"].binding(queue, "") is not None
+
+
+def rising(messages: int = 50) -> tuple[Member, Queue]:
+    """A queue that a policy raises to `all`, with some of its messages in the cluster's log."""
+    member = Member()
+    queue, _ = member.broker.declare_queue("q", durable=True, arguments={})
+    raise_to(member, queue, "configuration")
+    go_on(member)
+    send(member, "q", *(str(number) for number in range(messages)))
+    member.settled()
+    raise_to(member, queue, "all")
+    while not queue.unrecorded[0]:
+        go_on(member, 1)
+    member.settled()
+    assert 0 < queue.unrecorded[0] < queue.unrecorded[1] and queue.logged
+    return member, queue
+
+
+def raise_to(member: Member, queue: Queue, level: str) -> None:
+    levels = member.broker.levels
+    levels.wanted = lambda queue: level  # type: ignore[method-assign]
+    levels.look(queue)
+
+
+def go_on(member: Member, turns: int = 20) -> None:
+    for _ in range(turns):
+        member.settled()
+        member.broker.local_committed = member.committed()
+        member.broker.go_on_walking(member.main.last)
+
+
+def gone(member: Member) -> list[object]:
+    """How many messages were told to be gone, each time."""
+    return [one.fields["messages"] for one in member.told if one.event_code == LOCAL_GONE]
+
+
+@pytest.fixture
+def slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(level_module, "RECORDED_A_TURN", 20)
+
+
+TEXTS = [str(number) for number in range(50)]
+
+
+@pytest.mark.parametrize("passive", [True, False])
+@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.usefixtures("slices")
+def test_a_restart_while_a_level_rises_loses_nothing(passive: bool, checkpoint: bool) -> None:
+    member, queue = rising()
+    taker = a_taker(queue, 1)
+    member.broker.dispatch(1)
+    queue.dequeue(taker.got[0])
+    late = queue.messages[max(queue.messages)]
+    queue.acquire(late)
+    place = queue.dequeue(late)
+    assert place > LOCAL  # It would be here again if it were gone from the cluster's log only.
+    member.settled()
+    if checkpoint:
+        member.local.checkpoint()
+        member.pump()
+    for _ in range(2):
+        member = member.restarted(passive=passive)
+        if passive:
+            assert not member.told and len(member.broker.queues["q"].messages) < 40
+            member.promote()
+        queue = member.broker.queues["q"]
+        assert bodies(queue) == expected(*TEXTS[1:-1])
+    raise_to(member, queue, "all")
+    send(member, "q", "new")
+    go_on(member)
+    assert queue.options.replicate == "all" and not gone(member)
+    assert not member.local._things and queue.log_writer is member.main
+    # All of it is in the cluster's log.
+    again = Member(main=member.main)
+    assert bodies(again.broker.queues["q"]) == expected(*TEXTS[1:-1], "new")
+    again = member.restarted()
+    assert bodies(again.broker.queues["q"]) == expected(*TEXTS[1:-1], "new") and not gone(again)
+
+
+@pytest.mark.usefixtures("slices")
+def test_a_restart_before_the_end_of_the_rise_is_committed_loses_nothing() -> None:
+    member, queue = rising()
+    before = member.main.last
+    while queue.options.replicate != "all":
+        member.settled()
+        member.broker.local_committed = member.committed()
+        member.broker.go_on_walking(member.main.last)
+    member.settled()
+    assert queue.local_writer is not None
+    member.local.checkpoint()
+    member.pump()
+    # The others have the log as it was before.
+    found = Member(passive=True)
+    for batch in member.main.batches(1):
+        if batch.last <= before:
+            fold(found.broker, batch.data)
+    member.disk.crash("drop")
+    aside = LocalLog(
+        found.broker,
+        FakeDisk(found.events.append, random.Random(1), member.files),
+        SYSTEM,
+        segment_size=4096,
+        marks=Marks(),
+        nonce="n",
+    )
+    assert aside.recover() == []
+    found.broker.log_writer = Log(1 << 24)
+    found.broker.promoted(1)
+    assert aside.settle() == []
+    assert bodies(found.broker.queues["q"]) == expected(*TEXTS)
+
+
+@pytest.mark.usefixtures("slices")
+def test_a_primary_that_steps_down_while_a_level_rises_keeps_the_rest() -> None:
+    member, queue = rising()
+    member.broker.log_writer = None
+    member.broker.passive = True
+    member.broker.abandon_walks()
+    assert len(queue.messages) < 50
+    # A snapshot, and promoted again.
+    objects = [*snapshot_objects(Member(main=member.main, passive=True).broker)]
+    other = Member(main=member.main, passive=True)
+    messages = [*snapshot_messages(other.broker, member.main.last)]
+    member.broker.reset(keep_local=True)
+    for data in (*objects, *messages):
+        fold(member.broker, data, is_snapshot=True)
+    assert member.local.settle() == []
+    member.promote()
+    assert bodies(member.broker.queues["q"]) == expected(*TEXTS)
+
+
+@pytest.mark.usefixtures("slices")
+def test_it_is_told_what_another_primary_did_not_get_of_a_queue() -> None:
+    member, queue = rising()
+    member = member.restarted(passive=True)
+    queue = member.broker.queues["q"]
+    missing = 50 - len(queue.messages)
+    first = min(queue.messages)
+    member.broker.apply(member.main.last + 1, Dequeued(queue.uid, (first,)))
+    record = LevelChanged(queue.uid, "all", logged=True, own_numbers=queue.own_numbers)
+    member.broker.apply(member.main.last + 2, record)
+    assert gone(member) == [missing]
+    assert not member.local._aside
+
+
+def test_it_is_told_what_another_primary_does_not_have_of_a_queue_that_it_raises() -> None:
+    member = Member()
+    queue = member.queue("q", "configuration")
+    send(member, "q", "a", "b")
+    member.settled()
+    member = member.restarted(passive=True)
+    record = LevelChanged(queue.uid, "configuration", logged=True, own_numbers=10_002)
+    member.broker.apply(member.main.last + 1, record)
+    assert gone(member) == [2]

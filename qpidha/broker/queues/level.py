@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.broker.queues.walk import Walk
-from qpidha.model.records import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,11 +104,17 @@ class IntoLog(LevelWalk):
         """Records that messages come, with the last number that is the queue's own; returns the
         sequence to wait for.
         """
-        self._pass_over()
+        if queue.logged:  # A part is recorded already.
+            self._place, self._last = queue.unrecorded
+        else:
+            self._pass_over()
 
     def _pass_over(self) -> None:
         """Have the log leave out the numbers of the queue."""
-        self._last = self.sequence = self._log_writer.pass_over(self.queue.last_number + SPARE)
+        queue = self.queue
+        self._last = self.sequence = self._log_writer.pass_over(queue.last_number + SPARE)
+        if queue.local_writer is not None:
+            self.sequence = queue.local_writer.rises(queue, self._last)
 
     def may_begin(self) -> bool:
         """Begin to record what comes, in the first turn in which no number is doubtful."""
@@ -149,14 +154,16 @@ class IntoLog(LevelWalk):
 
     def abandon(self) -> None:
         """Let go of what the log did not get: the others have the rest."""
-        queue = self.queue
-        if queue.logged:
-            queue.leave_local_log()
-        (recorded, last), queue.unrecorded = queue.unrecorded, (0, 0)
-        if last:
-            gone = [sequence for sequence in queue.ordered() if recorded < sequence <= last]
-            queue.remove(gone, Cause.DELETED)
+        self.queue.stop_rising()
         super().abandon()
+
+    def end(self) -> None:
+        """All that is in the log is committed: nothing is this broker's only any more."""
+        queue = self.queue
+        if self._finished and queue.local_writer is not None:
+            queue.leave_local_log()
+            queue.log_writer = self._log_writer
+        super().end()
 
 
 class OutOfLog(LevelWalk):

@@ -9,11 +9,10 @@ has no log writer at all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterable, Mapping, Sequence
 
     from qpidha.model.records import Record
 
@@ -75,6 +74,50 @@ class LogWriter(Protocol):
         ...
 
 
+class BothLogs:
+    """The log for a queue that is on its way into it: until all of it is there, what leaves leaves
+    what this broker keeps for itself as well, or it would be here again after a restart.
+    """
+
+    def __init__(self, queue: Any, log_writer: LogWriter) -> None:
+        self._queue = queue
+        self._log = log_writer
+        self.append = log_writer.append
+        self.enqueue = log_writer.enqueue
+        self.enqueue_shared = log_writer.enqueue_shared
+        self.enqueue_numbered = log_writer.enqueue_numbered
+        self.pass_over = log_writer.pass_over
+
+    @property
+    def must_sync(self) -> bool:
+        """As of the log."""
+        return self._log.must_sync
+
+    @must_sync.setter
+    def must_sync(self, must_sync: bool) -> None:
+        self._log.must_sync = must_sync
+
+    @property
+    def end(self) -> int:
+        """As of the log."""
+        return self._log.end
+
+    def dequeue(self, queue_uid: int, sequence: int, cause: int = 0) -> int:
+        """Record that a message left; return the place to wait for."""
+        return max(self._log.dequeue(queue_uid, sequence, cause), self._left([sequence], cause))
+
+    def dequeue_many(self, queue_uid: int, sequences: list[int], cause: int = 0) -> int:
+        """Record that several messages left; return the place to wait for."""
+        recorded = self._log.dequeue_many(queue_uid, sequences, cause)
+        return max(recorded, self._left(sequences, cause))
+
+    def _left(self, sequences: list[int], cause: int) -> int:
+        queue = self._queue
+        own = [each for each in sequences if each <= queue.own_numbers]
+        local_writer = queue.local_writer
+        return int(local_writer.dequeue(queue, own, cause)) if own and local_writer else 0
+
+
 class LocalWriter(Protocol):
     """Where this broker keeps what no other has; implemented by the local log. Every verb returns
     the place to wait for, above LOCAL.
@@ -123,6 +166,22 @@ class LocalWriter(Protocol):
 
     def gone(self, thing: Any) -> int:
         """A queue or an exchange is gone, or its messages are in the cluster's log."""
+        ...
+
+    def rises(self, queue: Any, own_numbers: int) -> int:
+        """This broker gives a queue to the cluster's log, with its own numbers up to this one."""
+        ...
+
+    def put_aside(self, queue: Any, own_numbers: int) -> int:
+        """Another broker says what there is of a queue; return how many messages go."""
+        ...
+
+    def left(self, queue: Any, numbers: Iterable[int], cause: int) -> None:
+        """Messages left a queue by a record of the cluster."""
+        ...
+
+    def risen(self, queue: Any) -> int:
+        """Another broker has given a queue to the cluster's log; return how many messages go."""
         ...
 
     def forget(self, thing: Any) -> None:

@@ -55,6 +55,7 @@ from qpidha.broker.queues.dispatch import MAX_CONSUMERS, RoundRobin, SingleActiv
 from qpidha.broker.queues.groups import ByGroup
 from qpidha.broker.queues.intake import Intake
 from qpidha.broker.queues.limits import REJECT_DEAD_LETTER, RING_STRICT, SELF_DESTRUCT, UNLIMITED
+from qpidha.broker.queues.log_writer import BothLogs
 from qpidha.broker.queues.priority import Priority
 from qpidha.broker.queues.spec import Needs, check_change
 from qpidha.broker.queues.times import Times
@@ -505,13 +506,36 @@ class Queue(Backlog):
         """The log has messages of this queue after all. Those that were here have numbers that it
         gives to others, and go.
         """
-        self.leave_local_log()
         self.begin_log(self.spec.limits.memory)
         self.delayed.clear()
         self.times = None
         self.dispatcher.restart()
         self.window = None if self.spec.dedup is None else Window(self.spec.dedup)
         self.judge()
+
+    def go_on_rising(self, local_writer: LocalWriter, recorded: int) -> None:
+        """This broker decides again about a queue that was on its way into the log, and has more
+        of it than the log got, which is up to `recorded`.
+        """
+        self.local_writer = local_writer
+        self.unrecorded = (recorded, self.own_numbers)
+        self.syncs = self.durable
+        self.record_twice(self.log_writer)
+
+    def record_twice(self, log_writer: LogWriter | None) -> None:
+        """Until all is in the log, what leaves leaves what this broker keeps for itself as well."""
+        if log_writer is not None and self.local_writer is not None:
+            log_writer = BothLogs(self, log_writer)
+        self.log_writer = log_writer
+
+    def stop_rising(self) -> None:
+        """Another broker decides, and has what the log got; this one keeps the rest for itself."""
+        if self.logged and self.local_writer is not None:
+            self.local_writer.put_aside(self, self.own_numbers)
+        (recorded, last), self.unrecorded = self.unrecorded, (0, 0)
+        if last:
+            gone = [sequence for sequence in self.ordered() if recorded < sequence <= last]
+            self.remove(gone, Cause.DELETED)
 
     def leave_local_log(self) -> None:
         """What is here is not only this broker's any more, or is given up."""
@@ -530,7 +554,7 @@ class Queue(Backlog):
         self.logged = True
         self.own_numbers, self.unrecorded = own_numbers, (0, own_numbers)
         self.syncs = self.durable
-        self.log_writer = log_writer
+        self.record_twice(log_writer)
         self.set_memory(self.spec.limits.memory)
         self.set_fast_path_limit()
 
