@@ -180,22 +180,22 @@ def test_a_lag_that_is_not_told_is_unknown_and_asked_for_seldom(
     assert world.route("here", "r")["lag"] == 0
 
 
-@pytest.mark.parametrize("back", [0, 2])
+@pytest.mark.parametrize("back", [0, 1])
 def test_where_no_management_is_asked_the_lag_is_what_is_available(
     monkeypatch: pytest.MonkeyPatch, back: int
 ) -> None:
     """Messages that went back there may be counted in that, or not."""
     monkeypatch.setattr(Depths, "start", lambda self: None)
     world = a_pair()
-    world.call("here", "declare_queue", name="small", arguments={"qpid.max_count": 2})
+    world.call("here", "declare_queue", name="small", arguments={"qpid.max_count": 1})
     pull(world, destination="small")
     world.send("here", "small", *range(back))
-    world.send("there", "q", *range(2))
+    world.send("there", "q", 1)
     assert len(world.bodies("there", "q")) == back
     assert world.route("here", "r")["lag"] is None
     consumer: Any
     (consumer,) = world.nodes["there"].broker.queues["q"].consumers
-    for available in (42, 1, 0, None):
+    for available in (42, 0, None):
         consumer.end.tell({}, available)
         consumer.connection.wake()
         world.step("there")
