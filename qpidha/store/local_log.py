@@ -18,6 +18,9 @@ read. So a cut of the cluster's log, a snapshot or another primary touch nothing
   of level `configuration` are set aside meanwhile; the queue with that uuid gets them again.
 - When the broker is ready, or is promoted, it knows what there is. What is still set aside belongs
   to queues that the cluster has deleted, and goes.
+- A queue that is raised to `all` is in both logs until the end of that is committed. If this broker
+  is restarted or steps down before, what the cluster's log lacks is set aside, and comes back to its
+  queue when this broker is primary, if no other has ended it.
 - A replicated queue takes the place of a local one with its name, as in Qpid.
 
 Places here are above LOCAL, so who waits for the higher of two places, one here and one in the
@@ -280,7 +283,8 @@ class LocalLog:
         aside = self._aside.get(queue.uuid)
         if aside is None:
             return 0
-        recorded = _recorded(queue)
+        # With other numbers of its own it was raised once more, and has none of these.
+        recorded = _recorded(queue) if self._began(queue) else 0
         lost = sum(number > recorded for number in aside.messages)
         self._drop_aside(queue.uuid)
         return lost
@@ -490,9 +494,13 @@ class LocalLog:
 
     def _is_half_way(self, queue: Queue) -> bool:
         """Whether what is set aside for a queue was on its way into the cluster's log."""
-        place = self._places[self._aside[queue.uuid]]
         is_rising = queue.logged and queue.options.replicate == CONFIGURATION
-        return is_rising and 0 < queue.own_numbers == self._rising.get(place)
+        return is_rising and self._began(queue)
+
+    def _began(self, queue: Queue) -> bool:
+        """Whether this broker began to give a queue to the cluster's log as that has it."""
+        place = self._places[self._aside[queue.uuid]]
+        return 0 < queue.own_numbers == self._rising.get(place)
 
     def _take_back(self, queue: Queue) -> None:
         """Put on a queue what the cluster's log did not get of it, when this broker decides again;
@@ -515,11 +523,10 @@ class LocalLog:
             queue.leave_log()
         if not queue.logged:
             self.came(queue)
-        elif not self._is_half_way(queue):
-            aside = self._aside[queue.uuid]
-            is_mine = self._rising.get(self._places[aside]) == queue.own_numbers > 0
-            if aside.messages and not is_mine:
-                told.append(gone_here(queue.name, len(aside.messages), IN_LOG))
+        elif not self._began(queue):  # Else the end of that may not be committed.
+            count = len(self._aside[queue.uuid].messages)
+            if count:
+                told.append(gone_here(queue.name, count, IN_LOG))
             self._drop_aside(queue.uuid)
         return told
 

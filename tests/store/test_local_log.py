@@ -640,6 +640,17 @@ def test_a_restart_before_the_end_of_the_rise_is_committed_loses_nothing() -> No
 
 
 @pytest.mark.usefixtures("slices")
+def test_each_slice_waits_until_the_one_before_is_committed_by_the_cluster() -> None:
+    member, queue = rising()
+    committed, recorded = member.main.last - 1, queue.unrecorded[0]
+    for _ in range(5):
+        member.settled()
+        member.broker.local_committed = member.committed(committed)
+        member.broker.go_on_walking(committed)
+    assert queue.unrecorded[0] == recorded and queue.local_writer is not None
+
+
+@pytest.mark.usefixtures("slices")
 def test_a_primary_that_steps_down_while_a_level_rises_keeps_the_rest() -> None:
     member, queue = rising()
     member.broker.log_writer = None

@@ -126,7 +126,8 @@ class IntoLog(LevelWalk):
             if queue.last_number > self._last:
                 self._pass_over()  # More have come than numbers were left out.
                 return False
-            self.sequence = max(self.sequence, self._begin(self._last))
+            # What it waited for until now may be a place in the other log, above all of this one.
+            self.sequence = self._begin(self._last)
         return True
 
     def take(self, found: list[Message]) -> int:
