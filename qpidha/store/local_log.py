@@ -19,7 +19,7 @@ read. So a cut of the cluster's log, a snapshot or another primary touch nothing
 - When the broker is ready, or is promoted, it knows what there is. What is still set aside belongs
   to queues that the cluster has deleted, and goes.
 - A queue that is raised to `all` is in both logs until the end of that is committed. If this broker
-  is restarted or steps down before, what the cluster's log lacks is set aside, and comes back to its
+  is restarted or steps down before, what the cluster's log lacks is set aside. It comes back to its
   queue when this broker is primary, if no other has ended it.
 - A replicated queue takes the place of a local one with its name, as in Qpid.
 
