@@ -510,6 +510,7 @@ def is_quiet(machines: list[Any]) -> bool:
             log.last != last
             or log.committed != last
             or machine.node.broker.levels.changing
+            or any(queue.unrecorded[1] for queue in machine.node.broker.queues.values())
             or (cluster.backup is not None and cluster.backup.applied != last)
         ):
             return False

@@ -1,5 +1,6 @@
 """Keeping: in some runs with disks brokers have durable queues of their own, of level `none` and
-`configuration`, which nobody else keeps for them.
+`configuration`, which nobody else keeps for them. In some of these a policy raises one of level
+`configuration` to `all` meanwhile.
 
 What was accepted there is there whenever that broker is up: after crashes and power cuts, whoever
 is primary, and whatever snapshots come; unless it was taken. What was taken, and whose taker was
@@ -16,14 +17,18 @@ from random import Random
 from typing import Any
 
 from qpidha import node as node_module
+from qpidha.broker.queues import level as level_module
 from qpidha.broker.queues.queue import Queue
+from qpidha.model.duration import MILLISECOND
 from qpidha.model.errors import RefusedRequest
 from qpidha.model.event_codes import LOCAL_GONE
+from qpidha.model.replication_level import ALL, CONFIGURATION
 from qpidha.node import Node
 from qpidha.store import local_log
 from tests.sim.history import DURABLE_HEADER, Violation, key_of
 from tests.sim.model_node import whole
 from tests.sim.plan import KEPT, Plan
+from tests.sim.policies import ask
 
 SHARE = 0.4
 """Of the runs with disks, so many have such queues."""
@@ -31,7 +36,12 @@ SLACK = 400
 """Bytes by which a local log may be longer than twice what is in it."""
 OWN, KNOWN = f"{KEPT}own", f"{KEPT}known"
 """A queue that one broker has, and one of which all know."""
-LEVELS = {OWN: "none", KNOWN: "configuration"}
+RISING = f"{KEPT}rising"
+"""One that is raised, in some of these runs."""
+RISES = 0.6
+"""Of the runs with such queues, so many have that one."""
+LEVELS = {OWN: "none", KNOWN: "configuration", RISING: ""}
+POLICY = "rise"
 
 
 @dataclass
@@ -71,8 +81,11 @@ class Errand:
 
     def _declare(self, node: Node) -> None:
         level = LEVELS[self.queue]
+        if not level and node.broker.policies.get(POLICY, is_operator=False) is None:
+            return  # It would have the level that brokers have by themselves.
+        arguments = {"qpid.replicate": level} if level else {}
         try:
-            node.broker.declare_queue(self.queue, durable=True, arguments={"qpid.replicate": level})
+            node.broker.declare_queue(self.queue, durable=True, arguments=arguments)
         except RefusedRequest:
             pass  # A backup makes none that others are to know of.
 
@@ -84,7 +97,8 @@ class Errand:
             routed = node.broker.publish("", self.queue, payload, headers=dict)
         except RefusedRequest:
             return
-        node.when_committed(routed.sequence, self, self.kept.accepted)
+        if not node.broker.queues[self.queue].logged:  # Else it is the cluster's from the first.
+            node.when_committed(routed.sequence, self, self.kept.accepted)
 
     def _take(self, node: Node, queue: Queue) -> None:
         message = next(iter(queue.ordering.waiting()), None)
@@ -107,11 +121,17 @@ class Keeping:
         self.run = run
         self.facts: dict[tuple[str, str], Kept] = {}
         """By broker and queue."""
+        self.taken: dict[str, None] = {}
+        """Of what is raised, what was taken anywhere."""
+        self.was_cut_off = False
         self.number = 0
 
     def of(self, machine: Any, queue: str) -> Kept:
         """Return what is known of a queue on the broker that is at a machine now."""
-        return self.facts.setdefault((machine.system_id, queue), Kept())
+        who = (machine.system_id, queue)
+        if who not in self.facts:
+            self.facts[who] = Kept(taken=self.taken) if queue == RISING else Kept()
+        return self.facts[who]
 
     def next_key(self) -> str:
         """Name a message."""
@@ -123,34 +143,53 @@ class Keeping:
         if machine.is_up and not self.run.healing:
             machine.put(Errand(self, machine, queue, sends=sends))
 
-    def began(self, machine: Any) -> None:
+    def began(self, machine: Any, *, at_end: bool = False) -> None:
         """A broker has read what it kept; it makes a checkpoint of that soon."""
         if machine.node.local is not None:
             machine.node.local._slack = SLACK
         for queue in LEVELS:
-            self.judge(machine, queue)
+            self.judge(machine, queue, at_end=at_end)
 
     def told(self, machine: Any, effect: Any) -> None:
-        """A broker tells that what it kept of a queue is gone: the cluster has that no more."""
-        if effect.event_code == LOCAL_GONE and effect.fields.get("queue") == KNOWN:
-            self.facts.pop((machine.system_id, KNOWN), None)
+        """A broker tells that what it kept of a queue is gone: the cluster has that no more, or
+        another broker ended what this one began.
+        """
+        name = effect.fields.get("queue")
+        if effect.event_code == LOCAL_GONE and name in (KNOWN, RISING):
+            kept = self.facts.pop((machine.system_id, name), None)
+            if kept is not None and name == RISING:
+                # Of these, what the log got may still be there; nothing more is known of it.
+                self.run.injected["rise cut"] = self.run.injected.get("rise cut", 0) + 1
+        elif name == RISING and effect.fields.get("replicate") == "configuration":
+            for who in [who for who in self.facts if who[1] == RISING]:
+                del self.facts[who]  # The primary of now has some of each.
+        elif name == RISING and effect.fields.get("replicate") == "all":
+            self.run.injected["rise"] = self.run.injected.get("rise", 0) + 1
 
-    def judge(self, machine: Any, queue: str) -> None:
-        """Compare what is there with what is known."""
+    def judge(self, machine: Any, queue: str, *, at_end: bool) -> None:
+        """Compare what is there with what is known. What is raised is known to be there while it is
+        on its way, and in the end; others may have taken it, and this broker not know yet.
+        """
+        if queue == RISING and not at_end:
+            here = machine.node.broker.queues.get(queue)
+            if here is None or here.options.replicate == ALL:
+                return
         kept = self.facts.get((machine.system_id, queue))
         node = machine.node
         if kept is None or node.local is None:
             return
-        there: dict[str, None] = {}
+        there: dict[str, bool] = {}
         found = node.broker.queues.get(queue)
         for one in (found, *node.local._aside.values()):
             if one is not None and one.name == queue:
                 for message in one.messages.values():
-                    there[key_of(whole(message))] = None
+                    there[key_of(whole(message))] = one is not found
         missing = [key for key in kept.accepted if key not in there and key not in kept.taken]
         if missing:
             raise Violation(f"lost: {machine.host} kept {', '.join(missing[:5])} on {queue}")
-        again = [key for key in kept.settled if key in there]
+        # Of what the cluster's log has, a broker that was restarted does not know all yet.
+        is_early = queue == RISING and not at_end
+        again = [key for key in kept.settled if key in there and (there[key] or not is_early)]
         if again:
             raise Violation(f"back: {machine.host} has {', '.join(again[:5])} on {queue} again")
 
@@ -177,18 +216,61 @@ def keeping(run: Any) -> Iterator[None]:
             machine = run.cluster.machines[0] if chance.random() < 0.5 else machine
         at = chance.randrange(run.plan.length)
         run.world.at(at, _do, known, machine, queue, chance.random() < 0.75)
+    if chance.random() < RISES:
+        _have_one_rise(run, known, chance)
     former = local_log.INTERVAL
+    slices = level_module.RECORDED_A_TURN, level_module.SPARE
+    if not run.plan.levels:
+        level_module.RECORDED_A_TURN, level_module.SPARE = 1, chance.choice([1, 5, 100])
     local_log.INTERVAL = run.plan.length // 20
     node_module.HANDLERS[Errand] = lambda node, errand: errand.act(node)
     try:
         yield
         for machine in run.cluster.machines:
             if machine.is_up:
-                known.began(machine)
+                known.began(machine, at_end=True)
     finally:
+        level_module.RECORDED_A_TURN, level_module.SPARE = slices
         node_module.HANDLERS.pop(Errand, None)
         local_log.INTERVAL = former
         run.keeping = None
+
+
+def _have_one_rise(run: Any, known: Keeping, chance: Random) -> None:
+    """Have a queue filled that one broker keeps for itself, and raised a while later."""
+    length = run.plan.length
+    rises = chance.randrange(length // 4, length)
+    for number in range(8):
+        at = rises * number // 6
+        level = ALL if number >= 6 else CONFIGURATION
+        params: dict[str, Any] = {
+            "name": POLICY,
+            "pattern": f"^{RISING}$",
+            "definition": {"replicate": level},
+            "merge": True,
+        }
+        run.world.at(min(at, length), ask, run, "set_policy", params)
+    for _ in range(run.plan.keeps):
+        run.world.at(chance.randrange(length), _on_primary, run, known, chance.random() < 0.6)
+    for number in range(chance.choice([0, 100])):
+        run.world.at(rises + number * length // 200, _cut_off, run, known)
+
+
+def _on_primary(run: Any, known: Keeping, sends: bool) -> None:
+    for machine in run.cluster.primaries()[-1:]:
+        known.send_on(machine, RISING, sends=sends)
+
+
+def _cut_off(run: Any, known: Keeping) -> None:
+    """Have the primary lose power while it raises the queue, once in a run."""
+    for machine in run.cluster.primaries()[-1:]:
+        queue = machine.node.broker.queues.get(RISING)
+        is_rising = queue is not None and queue.unrecorded[0] > 0
+        if is_rising and not (known.was_cut_off or run.healing):
+            known.was_cut_off = True
+            run.injected["rise cut off"] = run.injected.get("rise cut off", 0) + 1
+            machine.crash(power=True, disk="drop")
+            run.world.at(MILLISECOND, machine.restart)
 
 
 def _do(known: Keeping, machine: Any, queue: str, sends: bool) -> None:

@@ -670,6 +670,21 @@ def forget_local_dequeue() -> AbstractContextManager[None]:
     return replaced((LocalLog, "dequeue", lambda self, queue, numbers, cause: self.end))
 
 
+def forget_the_rest() -> AbstractContextManager[None]:
+    """Give up what the cluster's log did not get of a queue that was on its way into it, when its
+    broker is restarted.
+    """
+
+    def drop(self: Any, queue: Any) -> list[Any]:
+        if queue.logged:
+            self._drop_aside(queue.uuid)
+        else:
+            self.came(queue)
+        return []
+
+    return replaced((LocalLog, "_find_again", drop))
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
@@ -729,5 +744,6 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         wipe_by_snapshot,
         forget_aside,
         forget_local_dequeue,
+        forget_the_rest,
     )
 }
