@@ -465,7 +465,8 @@ LOCAL_GONE = _code(
     "QHA3114",
     "Messages that only this broker had are gone.",
     "They were on a queue of level `none` or `configuration`. The cluster has deleted that queue "
-    "while this broker was away, or another queue has its name now.",
+    "while this broker was away, another queue has its name now, or another broker raised it to "
+    "`all` without them.",
     "Nothing brings them back. Messages that must not be lost belong on queues of level `all`.",
 )
 MEMORY_HIGH = _code(
