@@ -606,6 +606,10 @@ class Receiver(Link):
         self._used = 0
         self._drains = False
         """Whether the broker was asked to give credit back and has not answered."""
+        self._drains_again = False
+        """Whether it was asked once more meanwhile: its answer may be older than outcomes that make
+        room.
+        """
         self._granted = 0
         """Credit that was asked for by `flow` and not used, which a new connection gets again."""
         self._terminus = terminus
@@ -626,7 +630,7 @@ class Receiver(Link):
     def _begin(self, end: LinkEnd) -> None:
         super()._begin(end)
         self._used = 0
-        self._drains = False
+        self._drains = self._drains_again = False
         self.credit = max(0, self.window - len(self.buffer)) if self.window else self._granted
         if self.credit:
             end.flow(self.credit)
@@ -710,6 +714,7 @@ class Receiver(Link):
     def drain(self) -> None:
         """Ask the broker to use the credit or give it back."""
         if self.end is not None and self.wire is not None:
+            self._drains_again = self.end.awaits_drained()
             self._drains = True
             self.end.drain(0)
             self.wire.wake()
@@ -759,8 +764,11 @@ class Receiver(Link):
             if not self.window:
                 self._granted = self.credit
             elif self._drains:
-                self._drains = False
+                again = self._drains_again and not self.buffer
+                self._drains = self._drains_again = False
                 self.refill()
+                if again:
+                    self.drain()
 
     def settle(self, message: Received, outcome: Outcome, transaction: Transaction | None) -> None:
         """Give a message its outcome."""

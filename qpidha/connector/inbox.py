@@ -37,8 +37,8 @@ LINGER = 0.05
 is more.
 """
 STALL = 1.0
-"""Seconds without a message while a broker should tell a consumer that a queue is empty: the
-session is full for it, go on with another.
+"""Seconds for which a broker may leave a consumer's question for messages unanswered: the session
+is full for it, go on with another.
 """
 
 
@@ -273,14 +273,21 @@ class Inbox(QueueClient):
         return not self._was_empty and time.monotonic() < end
 
     def _look_whether_empty(self, lane: Lane) -> None:
-        """Have the broker use its credit or give it back: if nothing comes, nothing is there."""
+        """Have the broker use its credit or give it back: if nothing comes, nothing is there, or
+        the session is full for it.
+        """
+        receiver = lane.receiver
+        is_full = False
         try:
-            self._was_empty = not lane.receiver.drain(STALL)
+            is_empty = not receiver.drain(STALL)
+            is_full = is_empty and not self.browse and receiver.kept_back > 0
+            self._was_empty = is_empty and not is_full
         except TimedOut:
             # What is only looked at fills no session, and a new receiver would see the queue from
             # its beginning.
-            if not self.browse and not lane.receiver.buffered:
-                self._change_lane()
+            is_full = not self.browse and not receiver.buffered
+        if is_full:
+            self._change_lane()
 
     def _ask(self) -> Lane:
         """Ask for as many messages as there is room for, and return the lane that they come on."""

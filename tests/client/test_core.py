@@ -476,6 +476,27 @@ def test_a_window_is_given_again_when_a_drain_is_over_though_nobody_waits_for_it
     assert len(link.buffer) == 1
 
 
+def test_the_answer_to_an_older_question_is_not_taken_for_an_empty_queue() -> None:
+    """The broker keeps messages back for want of outcomes, which are given while it answers."""
+    stage = Stage(1)
+    server = stage.host(1, "q", session_max_unacked=10)
+    fill(stage, 1, "abcdefghijklmno")
+    link = stage.receiver("q", window=100)
+    assert len(link.buffer) == 10
+    link.drain()
+    stage.server.receive(stage.core.output())
+    server.broker.dispatch(server.now)
+    answer = stage.server.output()
+    for _ in range(10):
+        link.take().accept()
+    stage.server.receive(stage.core.output())
+    link.drain()
+    stage.core.received(answer, stage.now)
+    assert not link.is_drained
+    stage.turn()
+    assert (link.is_drained, link.kept_back, len(link.buffer)) == (True, 0, 5)
+
+
 def test_a_drain_without_a_window_leaves_no_credit() -> None:
     stage = Stage(1)
     stage.host(1, "q")
