@@ -77,3 +77,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             1 if SPARK in item.path.parents else order.get(item.path.relative_to(ROOT).parts[0], 3)
         )
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Fail a test that has left SIGINT ignored: all programs that later tests start would ignore it
+    too, and never end.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        pytest.fail("this test has left SIGINT ignored, and programs inherit that")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -115,11 +114,7 @@ def test_friendliness_3_where_no_broker_answers_nothing_is_on_standard_output(
 def test_following_goes_on_behind_what_was_shown(told: FakeBroker, form: str) -> None:
     words = ["events", "-f", "-n", "1", "-o", form, "-b", told.socket]
     command = subprocess.Popen(
-        [sys.executable, "-m", "qpidha.cli.main", *words],
-        stdout=subprocess.PIPE,
-        text=True,
-        # Another test of this process may have it ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        [sys.executable, "-m", "qpidha.cli.main", *words], stdout=subprocess.PIPE, text=True
     )
     try:
         assert command.stdout is not None

@@ -157,11 +157,11 @@ def _start(plan: ClusterOptions, options: Options) -> None:
         progress.clear()
         stream.close()
     except (Failure, KeyboardInterrupt):
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # A second ^C must not leave half of it behind.
+        # A second ^C must not leave half of it behind.
+        former = signal.signal(signal.SIGINT, signal.SIG_IGN)
         progress.clear()
         _stop_manager(process)
+        signal.signal(signal.SIGINT, former)
         raise
 
 
