@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test docs man mutants lint format bench bench-pipeline bench-recovery bench-kinds bench-crowd bench-console bench-pressure test-migrate sim soak soak-chain verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
+.PHONY: help demo quick test docs man mutants lint format bench bench-check bench-pipeline bench-recovery bench-kinds bench-crowd bench-console bench-pressure test-migrate sim soak soak-chain verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -26,6 +26,7 @@ COMMAND ?=
 FAULTS := kill stop kill-backup stop-backup
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+BASE ?=
 MUTANTS ?= 8
 ROOM ?=
 # Tests without a process, a socket or a wait.
@@ -71,11 +72,13 @@ format: ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: ## compare with RabbitMQ (when installed) in one run, then kinds of queues with each other; BENCH_ARGS='--rounds 5'
+bench: ## three brokers beside RabbitMQ and NATS (where they are installed), interleaved, in one table; BENCH_ARGS='--cases window-1,kept', '--list'
 	@.ci/setup bench
 	$(BIN)/python -m tests.bench.run $(BENCH_ARGS)
-	$(BIN)/python -m tests.bench.run --kinds $(BENCH_ARGS)
-	$(BIN)/python -m tests.bench.unselected
+
+bench-check: ## does this working copy cost over 5 % more CPU a message than BASE (default: origin/main, or the commit before); interleaved; BENCH_ARGS='--cases ...'
+	@.ci/setup bench
+	$(BIN)/python -m tests.bench.check $(if $(BASE),--base $(BASE)) $(BENCH_ARGS)
 
 sim: ## play SEEDS simulated histories from START on; DEPTH is model, wire or both
 	@.ci/setup demo
@@ -140,9 +143,11 @@ bench-recovery: ## start-up, catch-up, rejoin and memory with millions of durabl
 	$(BIN)/python -m tests.bench.catchup
 	$(BIN)/python -m tests.bench.memory
 
-bench-kinds: ## what a message costs inside a queue of each kind, beside one in the order of arrival
+bench-kinds: ## what a message costs on a queue of each kind, beside one in the order of arrival: in a broker, and in the queue alone; and a selector that finds nothing
 	@.ci/setup bench
+	$(BIN)/python -m tests.bench.run --kinds $(BENCH_ARGS)
 	$(BIN)/python -m tests.bench.queue_cost --kinds
+	$(BIN)/python -m tests.bench.unselected
 
 bench-crowd: ## what 10,000 idle connections, 100,000 that come and go, and queues of a million messages cost others
 	@.ci/setup bench

@@ -3,23 +3,30 @@
  * Producers and consumers share one queue, or have one each pair with -Q. Every message is sent unsettled and a
  * producer keeps at most a window of them in flight; the time from send to the broker's outcome is recorded, and so is
  * the time from send to arrival, by a stamp in the last bytes of the body. Consumers accept each message.
- * One thread, one poll loop, so that the generator stays cheap beside the brokers it measures.
  * With -g each message has what queues of several kinds read: a priority, 0 to 9 in turn, a group-id, one of so many in
- * turn, and the application property "key", its number; else it is a body and nothing more. -T gives it a time to live,
+ * turn, and the application property "key", its number; else it is a body and nothing more. -l gives it a time to live,
  * -f gives consumers a selector.
+ * One thread, one poll loop, so that the generator stays cheap beside the brokers it measures.
  * Prints one JSON object on one line; exit code 0 done, 1 timed out or cut off, 2 usage or no connection.
+ *
+ * Besides a count of messages (-n) a run can be boxed in time (-T): nothing is sent after so many seconds, and it ends
+ * when all that was sent is settled and received (without producers: when the time is over). With a rate (-r, messages a
+ * second of all producers together) the clock of a message starts when it was due, not when it could be sent, so that
+ * a stall of the broker counts for every message that it delays. With -m every connection has a link to each of so many
+ * queues, ADDRESS0, ADDRESS1, ..., used in turn. With -F consumer i receives every message from RECEIVE-ADDRESSi (-R).
  *
  * Build: cc -O2 -o amqpbench amqpbench.c -lqpid-proton
  */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <proton/codec.h>
 #include <proton/condition.h>
 #include <proton/connection.h>
+#include <proton/codec.h>
 #include <proton/connection_driver.h>
 #include <proton/delivery.h>
 #include <proton/link.h>
@@ -32,19 +39,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { STAMP = sizeof(double), DIGITS = 8, FRAME_MAX = 65536, SESSION_CAPACITY = 1 << 26, ARRIVAL_MAX = 1 << 22 };
+enum { STAMP = sizeof(double), DIGITS = 8, FRAME_MAX = 65536, SESSION_CAPACITY = 1 << 26, ARRIVAL_MAX = 1 << 22, SAMPLES_MAX = 50000000 };
 
-/* One connection with one link: a producer's or a consumer's. */
+/* One connection with its links, mostly one: a producer's or a consumer's. */
 typedef struct {
     pn_connection_driver_t driver;
     int socket;
     bool produces, closed;
-    pn_link_t *link;
+    pn_link_t **links;
+    int place;
     long quota, sent, settled;
+    double origin; /* of its clock: when it could send first */
     double *sent_at; /* by delivery number, of a producer */
     char address[256];
 } peer_t;
@@ -52,17 +63,17 @@ typedef struct {
 /* What was asked for. */
 static struct {
     long messages;
-    int producers, consumers, window, size, credit, groups;
+    int producers, consumers, window, size, credit, links, groups;
     uint32_t ttl; /* ms; 0 for none */
-    bool durable, queue_per_pair, presettled;
-    double timeout;
-    const char *address, *user, *password, *selector;
-} ask = {.messages = 100000, .producers = 1, .consumers = 1, .window = 500, .size = 100, .credit = 1000, .timeout = 120, .address = "bench"};
+    bool durable, queue_per_pair, presettled, fan_out;
+    double timeout, rate, seconds;
+    const char *address, *receive_address, *user, *password, *selector;
+} ask = {.messages = 100000, .producers = 1, .consumers = 1, .window = 500, .size = 100, .credit = 1000, .links = 1, .timeout = 120, .address = "bench"};
 
 /* What was seen. */
 static struct {
-    long acknowledged, refused, received, ack_count, arrival_count;
-    double first_send, last_ack, first_receive, last_receive;
+    long sent, acknowledged, refused, received, ack_count, arrival_count, samples;
+    double started, first_send, last_ack, first_receive, last_receive;
     float *ack, *arrival;
 } seen;
 
@@ -129,20 +140,43 @@ static void write_digits(char *place, uint64_t number) {
     for (int i = DIGITS; i--; number /= 10) place[i] = (char)('0' + number % 10);
 }
 
-/* Send while there is credit, quota and room in the window. */
+/* When message `number` of this producer is due; without a rate it always is. */
+static double due_at(const peer_t *peer, long number) {
+    return peer->origin + (double)(number * ask.producers + peer->place) / ask.rate;
+}
+
+/* When the time of a run that is boxed in time begins: with the first message, or at once for who only receives. */
+static double time_begins(void) { return ask.producers ? seen.first_send : seen.first_receive; }
+
+static bool time_is_over(double at) { return ask.seconds && time_begins() && at - time_begins() >= ask.seconds; }
+
+/* Send while there is credit, quota, time and room in the window. */
 static void send_more(peer_t *peer) {
-    while (pn_link_credit(peer->link) > 0 && peer->sent < peer->quota && (ask.presettled || peer->sent - peer->settled < ask.window)) {
+    while (peer->sent < peer->quota && (ask.presettled || peer->sent - peer->settled < ask.window)) {
+        pn_link_t *link = peer->links[peer->sent % ask.links];
+        if (!link || pn_link_credit(link) <= 0) return;
         double at = now();
+        if (!peer->origin) peer->origin = at;
+        if (time_is_over(at)) {
+            peer->quota = peer->sent;
+            return;
+        }
+        if (ask.rate) {
+            double due = due_at(peer, peer->sent);
+            if (due > at) return;
+            at = due;
+        }
         uint64_t number = (uint64_t)peer->sent++;
+        seen.sent++;
         if (!seen.first_send) seen.first_send = at;
-        pn_delivery_t *delivery = pn_delivery(peer->link, pn_dtag((const char *)&number, sizeof number));
+        pn_delivery_t *delivery = pn_delivery(link, pn_dtag((const char *)&number, sizeof number));
         memcpy(message + stamp_at, &at, STAMP);
         if (ask.groups) {
             *priority_at = (char)(number % 10);
             write_digits(group_at, number % (uint64_t)ask.groups);
             write_digits(key_at, number);
         }
-        pn_link_send(peer->link, message, message_size);
+        pn_link_send(link, message, message_size);
         if (ask.presettled) {
             pn_delivery_settle(delivery);
             peer->settled++;
@@ -151,7 +185,7 @@ static void send_more(peer_t *peer) {
         } else {
             peer->sent_at[number] = at;
             pn_delivery_set_context(delivery, (void *)(uintptr_t)number);
-            pn_link_advance(peer->link);
+            pn_link_advance(link);
         }
     }
 }
@@ -160,7 +194,7 @@ static void on_outcome(peer_t *peer, pn_delivery_t *delivery) {
     if (!pn_delivery_updated(delivery)) return;
     double at = now();
     if (pn_delivery_remote_state(delivery) != PN_ACCEPTED) seen.refused++;
-    if (seen.ack_count < ask.messages)
+    if (seen.ack_count < seen.samples)
         seen.ack[seen.ack_count++] = (float)(at - peer->sent_at[(uintptr_t)pn_delivery_get_context(delivery)]);
     pn_delivery_settle(delivery);
     peer->settled++;
@@ -169,12 +203,13 @@ static void on_outcome(peer_t *peer, pn_delivery_t *delivery) {
     send_more(peer);
 }
 
-static void on_message(peer_t *peer, pn_delivery_t *delivery) {
+static void on_message(pn_delivery_t *delivery) {
     if (!pn_delivery_readable(delivery) || pn_delivery_partial(delivery)) return;
+    pn_link_t *link = pn_delivery_link(delivery);
     size_t pending = pn_delivery_pending(delivery);
-    ssize_t got = pn_link_recv(peer->link, arrived, pending < ARRIVAL_MAX ? pending : ARRIVAL_MAX);
+    ssize_t got = pn_link_recv(link, arrived, pending < ARRIVAL_MAX ? pending : ARRIVAL_MAX);
     double at = now();
-    if (got >= STAMP && seen.arrival_count < ask.messages) { /* the stamp is last, whatever sections the broker put first */
+    if (got >= STAMP && seen.arrival_count < seen.samples) { /* the stamp is last, whatever sections the broker put first */
         double sent;
         memcpy(&sent, arrived + got - STAMP, STAMP);
         seen.arrival[seen.arrival_count++] = (float)(at - sent);
@@ -184,8 +219,8 @@ static void on_message(peer_t *peer, pn_delivery_t *delivery) {
     seen.received++;
     if (!seen.first_receive) seen.first_receive = at;
     seen.last_receive = at;
-    int credit = pn_link_credit(peer->link);
-    if (credit <= ask.credit / 2) pn_link_flow(peer->link, ask.credit - credit);
+    int credit = pn_link_credit(link);
+    if (credit <= ask.credit / 2) pn_link_flow(link, ask.credit - credit);
 }
 
 /* The filter of a source that every AMQP 1.0 client knows, the JMS selector. */
@@ -215,12 +250,21 @@ static void on_start(peer_t *peer, pn_connection_t *connection) {
     pn_session_t *session = pn_session(connection);
     pn_session_set_incoming_capacity(session, SESSION_CAPACITY);
     pn_session_open(session);
-    peer->link = peer->produces ? pn_sender(session, name) : pn_receiver(session, name);
-    pn_terminus_set_address(peer->produces ? pn_link_target(peer->link) : pn_link_source(peer->link), peer->address);
-    if (!peer->produces && ask.selector) select_by(pn_terminus_filter(pn_link_source(peer->link)), ask.selector);
-    if (peer->produces && ask.presettled) pn_link_set_snd_settle_mode(peer->link, PN_SND_SETTLED);
-    pn_link_open(peer->link);
-    if (!peer->produces) pn_link_flow(peer->link, ask.credit);
+    for (int i = 0; i < ask.links; i++) {
+        char link_name[96], address[300];
+        snprintf(link_name, sizeof link_name, "%s-%d", name, i);
+        if (ask.links > 1)
+            snprintf(address, sizeof address, "%s%d", peer->address, i);
+        else
+            snprintf(address, sizeof address, "%s", peer->address);
+        pn_link_t *link = peer->produces ? pn_sender(session, link_name) : pn_receiver(session, link_name);
+        pn_terminus_set_address(peer->produces ? pn_link_target(link) : pn_link_source(link), address);
+        if (!peer->produces && ask.selector) select_by(pn_terminus_filter(pn_link_source(link)), ask.selector);
+        if (peer->produces && ask.presettled) pn_link_set_snd_settle_mode(link, PN_SND_SETTLED);
+        pn_link_open(link);
+        if (!peer->produces) pn_link_flow(link, ask.credit);
+        peer->links[i] = link;
+    }
 }
 
 static void on_close(peer_t *peer, pn_event_t *event) {
@@ -248,7 +292,7 @@ static void handle(peer_t *peer, pn_event_t *event) {
         if (peer->produces)
             on_outcome(peer, pn_event_delivery(event));
         else
-            on_message(peer, pn_event_delivery(event));
+            on_message(pn_event_delivery(event));
         break;
     case PN_LINK_REMOTE_CLOSE:
     case PN_SESSION_REMOTE_CLOSE:
@@ -278,12 +322,14 @@ static int dial(const char *host, const char *port) {
 /* Open peer `index`; the consumers come first, so that they are there when the first message is. */
 static void open_peer(peer_t *peer, int index, const char *host, const char *port) {
     peer->produces = index >= ask.consumers;
-    int place = peer->produces ? index - ask.consumers : index;
+    int place = peer->place = peer->produces ? index - ask.consumers : index;
+    const char *address = !peer->produces && ask.receive_address ? ask.receive_address : ask.address;
     peer->socket = dial(host, port);
-    if (ask.queue_per_pair)
-        snprintf(peer->address, sizeof peer->address, "%s%d", ask.address, place);
+    peer->links = room_for((size_t)ask.links, sizeof *peer->links);
+    if (ask.queue_per_pair || (ask.fan_out && !peer->produces))
+        snprintf(peer->address, sizeof peer->address, "%s%d", address, place);
     else
-        snprintf(peer->address, sizeof peer->address, "%s", ask.address);
+        snprintf(peer->address, sizeof peer->address, "%s", address);
     if (peer->produces) {
         peer->quota = ask.messages / ask.producers + (place < ask.messages % ask.producers);
         peer->sent_at = room_for((size_t)peer->quota, sizeof(double));
@@ -325,6 +371,7 @@ static void read_some(peer_t *peer) {
 static short turn(peer_t *peer) {
     pn_event_t *event;
     while ((event = pn_connection_driver_next_event(&peer->driver))) handle(peer, event);
+    if (peer->produces && !peer->closed && peer->links[0]) send_more(peer); /* what has become due, or an end by time */
     if (pn_connection_driver_finished(&peer->driver)) peer->closed = true;
     short wants = 0;
     if (pn_connection_driver_read_buffer(&peer->driver).size) wants |= POLLIN;
@@ -341,10 +388,33 @@ static void part(peer_t *peer) {
     close(peer->socket);
 }
 
+/* How long to poll, in seconds: until the next message is due, the time is over, or a tenth of a second. */
+static double patience(const peer_t *peers, int count) {
+    double at = now(), until = at + 0.1;
+    double end = time_begins() + ask.seconds;
+    if (ask.seconds && at < end && end < until) until = end;
+    if (ask.rate)
+        for (int i = ask.consumers; i < count; i++) {
+            const peer_t *peer = &peers[i];
+            if (!peer->origin || peer->closed || peer->sent >= peer->quota || peer->sent - peer->settled >= ask.window) continue;
+            if (pn_link_credit(peer->links[peer->sent % ask.links]) <= 0) continue;
+            double due = due_at(peer, peer->sent);
+            if (due < until) until = due;
+        }
+    return until > at ? until - at : 0;
+}
+
+/* Whether there is nothing left to do. */
+static bool all_done(const peer_t *peers, int count) {
+    if (!ask.producers) return seen.received >= ask.messages || time_is_over(now());
+    for (int i = ask.consumers; i < count; i++)
+        if (peers[i].sent < peers[i].quota || peers[i].settled < peers[i].sent) return false;
+    return !ask.consumers || seen.received >= seen.sent * (ask.fan_out ? ask.consumers : 1);
+}
+
 /* Run until all is sent and received, or `timeout` is over; true if it was done. */
 static bool run(peer_t *peers, int count) {
     struct pollfd *polled = room_for((size_t)count, sizeof *polled);
-    double started = now();
     for (;;) {
         int open = 0;
         for (int i = 0; i < count; i++) {
@@ -353,12 +423,13 @@ static bool run(peer_t *peers, int count) {
             polled[i].fd = peers[i].closed ? -1 : peers[i].socket;
             open += !peers[i].closed;
         }
-        bool all_sent = !ask.producers || seen.acknowledged >= ask.messages;
-        if (all_sent && (!ask.consumers || seen.received >= ask.messages)) return true;
-        if (!open || now() - started > ask.timeout) return false;
+        if (all_done(peers, count)) return true;
+        if (!open || now() - seen.started > ask.timeout) return false;
         bool progress = false; /* write at once and poll only for what was left */
         for (int i = 0; i < count; i++) progress |= write_some(&peers[i]);
-        if (poll(polled, (nfds_t)count, progress ? 0 : 100) < 0 && errno != EINTR) return false;
+        double wait = progress ? 0 : patience(peers, count);
+        struct timespec left = {.tv_sec = 0, .tv_nsec = (long)(wait * 1e9)};
+        if (ppoll(polled, (nfds_t)count, &left, NULL) < 0 && errno != EINTR) return false;
         for (int i = 0; i < count; i++)
             if (polled[i].revents & (POLLIN | POLLHUP | POLLERR)) read_some(&peers[i]);
     }
@@ -371,23 +442,28 @@ static int by_value(const void *a, const void *b) {
 
 static void print_percentiles(const char *name, float *values, long count) {
     if (!count) {
-        printf(",\"%s_p50_ms\":null,\"%s_p99_ms\":null", name, name);
+        printf(",\"%s_p50_ms\":null,\"%s_p99_ms\":null,\"%s_p999_ms\":null,\"%s_max_ms\":null", name, name, name, name);
         return;
     }
     qsort(values, (size_t)count, sizeof *values, by_value);
     printf(",\"%s_p50_ms\":%.3f,\"%s_p99_ms\":%.3f", name, values[count / 2] * 1e3, name, values[count * 99 / 100] * 1e3);
+    printf(",\"%s_p999_ms\":%.3f,\"%s_max_ms\":%.3f", name, values[count * 999 / 1000] * 1e3, name, values[count - 1] * 1e3);
 }
 
 static void print_result(bool done) {
     double sending = seen.last_ack - seen.first_send, receiving = seen.last_receive - seen.first_receive;
     double whole = (seen.last_receive > seen.last_ack ? seen.last_receive : seen.last_ack) - seen.first_send;
-    printf("{\"messages\":%ld,\"size\":%d,\"producers\":%d,\"consumers\":%d,\"window\":%d", ask.messages, ask.size, ask.producers,
-           ask.consumers, ask.window);
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    double cpu = used.ru_utime.tv_sec + used.ru_stime.tv_sec + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+    printf("{\"messages\":%ld,\"size\":%d,\"producers\":%d,\"consumers\":%d,\"window\":%d", ask.producers ? seen.sent : seen.received,
+           ask.size, ask.producers, ask.consumers, ask.window);
     printf(",\"acked\":%ld,\"rejected\":%ld,\"received\":%ld,\"timed_out\":%s", seen.acknowledged, seen.refused, seen.received,
            done ? "false" : "true");
     printf(",\"send_rate\":%.0f", sending > 0 ? seen.acknowledged / sending : 0);
     printf(",\"recv_rate\":%.0f", receiving > 0 ? seen.received / receiving : 0);
     printf(",\"overall_rate\":%.0f", ask.producers && ask.consumers && whole > 0 ? seen.received / whole : 0);
+    printf(",\"seconds\":%.3f,\"generator_cpu_seconds\":%.3f", ask.producers ? whole : receiving, cpu);
     print_percentiles("ack", seen.ack, seen.ack_count);
     print_percentiles("e2e", seen.arrival, seen.arrival_count);
     printf("}\n");
@@ -396,13 +472,15 @@ static void print_result(bool done) {
 static void usage(void) {
     fprintf(stderr, "usage: amqpbench [-n messages] [-p producers] [-c consumers] [-w window] [-s size] [-a address] [-k credit]\n"
                     "                 [-t seconds] [-u user -x password] [-d durable] [-P presettled] [-Q a queue per pair]\n"
-                    "                 [-g groups] [-T time to live in ms] [-f selector] host:port\n");
+                    "                 [-r messages a second] [-T seconds to send] [-m queues on each connection]\n"
+                    "                 [-F fan-out] [-R receive address]\n"
+                    "                 [-g groups] [-l time to live in ms] [-f selector] host:port\n");
     exit(2);
 }
 
 static void parse(int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, "n:p:c:w:s:a:k:t:u:x:g:T:f:dPQ")) != -1) switch (option) {
+    while ((option = getopt(argc, argv, "n:p:c:w:s:a:k:t:u:x:r:T:m:R:g:l:f:dPQF")) != -1) switch (option) {
         case 'n': ask.messages = atol(optarg); break;
         case 'p': ask.producers = atoi(optarg); break;
         case 'c': ask.consumers = atoi(optarg); break;
@@ -413,17 +491,21 @@ static void parse(int argc, char **argv) {
         case 't': ask.timeout = atof(optarg); break;
         case 'u': ask.user = optarg; break;
         case 'x': ask.password = optarg; break;
+        case 'r': ask.rate = atof(optarg); break;
+        case 'T': ask.seconds = atof(optarg); break;
+        case 'm': ask.links = atoi(optarg); break;
+        case 'R': ask.receive_address = optarg; break;
         case 'g': ask.groups = atoi(optarg); break;
-        case 'T': ask.ttl = (uint32_t)atol(optarg); break;
+        case 'l': ask.ttl = (uint32_t)atol(optarg); break;
         case 'f': ask.selector = optarg; break;
+        case 'F': ask.fan_out = true; break;
         case 'd': ask.durable = true; break;
         case 'P': ask.presettled = true; break;
         case 'Q': ask.queue_per_pair = true; break;
         default: usage();
         }
-    if (optind + 1 != argc || !strrchr(argv[optind], ':') || ask.messages < 1 || ask.producers < 0 || ask.consumers < 0 || ask.groups < 0)
-        usage();
-    if (ask.producers + ask.consumers == 0 || (ask.user && !ask.password)) usage();
+    if (optind + 1 != argc || !strrchr(argv[optind], ':') || ask.messages < 1 || ask.producers < 0 || ask.consumers < 0) usage();
+    if (ask.producers + ask.consumers == 0 || (ask.user && !ask.password) || ask.links < 1 || ask.groups < 0) usage();
     if (ask.size < STAMP) ask.size = STAMP;
 }
 
@@ -433,11 +515,15 @@ int main(int argc, char **argv) {
     *colon = 0;
     encode_message();
     arrived = room_for(ARRIVAL_MAX, 1);
-    seen.ack = room_for((size_t)ask.messages, sizeof(float));
-    seen.arrival = room_for((size_t)ask.messages, sizeof(float));
+    seen.samples = ask.messages * (ask.fan_out && ask.consumers ? ask.consumers : 1);
+    if (seen.samples > SAMPLES_MAX) seen.samples = SAMPLES_MAX;
+    seen.ack = room_for((size_t)seen.samples, sizeof(float));
+    seen.arrival = room_for((size_t)seen.samples, sizeof(float));
+    prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); /* so that what is due is sent then */
     int count = ask.producers + ask.consumers;
     peer_t *peers = room_for((size_t)count, sizeof *peers);
     for (int i = 0; i < count; i++) open_peer(&peers[i], i, host, colon + 1);
+    seen.started = now();
     bool done = run(peers, count);
     for (int i = 0; i < count; i++) part(&peers[i]);
     print_result(done);

@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.bench.ours import QpidhaBrokers
 from tests.bench.processes import BenchError, wait_until
-from tests.bench.run import build, generate
+from tests.bench.subjects import build, generate
 
 QUEUE = "backlog"
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from qpidha.bench.counts import percentile
 from tests.bench.ours import QpidhaBrokers
-from tests.bench.run import build, generate
+from tests.bench.subjects import build, generate
 from tests.console.consoles import Console
 
 QUEUE = "load"

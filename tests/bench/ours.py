@@ -8,11 +8,14 @@ but the brokers' own work is measured.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +80,31 @@ class QpidhaBrokers:
 
     def declare(self, queue: str, *, durable: bool = False, **more: Any) -> None:
         """Make an empty queue without a limit worth speaking of, with `more` arguments."""
+        self.declare_all([queue], durable=durable, **more)
+
+    def declare_all(
+        self,
+        queues: Iterable[str],
+        *,
+        durable: bool = False,
+        seconds: float = math.inf,
+        exchange: str = "",
+        **more: Any,
+    ) -> int:
+        """Make queues as `declare` does, one after the other, until the time is over, each bound to
+        an exchange if there is one; return how many.
+        """
+        began, made = time.monotonic(), 0
         arguments = {"qpid.max_size": 2**33, **more}
-        self.ask(0, "declare_queue", name=queue, durable=durable, arguments=arguments)
+        with self.talk(0) as ask:
+            for queue in queues:
+                if time.monotonic() - began >= seconds:
+                    break
+                ask("declare_queue", name=queue, durable=durable, arguments=arguments)
+                if exchange:
+                    ask("bind", exchange=exchange, queue=queue)
+                made += 1
+        return made
 
     def syncs(self) -> int:
         """Say how often all brokers together have synced since they started."""
@@ -89,21 +115,38 @@ class QpidhaBrokers:
 
     def delete(self, queue: str) -> None:
         """Remove a queue and what is left on it."""
-        self.ask(0, "delete_queue", name=queue)
+        self.delete_all([queue])
+
+    def delete_all(self, queues: Iterable[str]) -> None:
+        """Remove queues and what is left on them."""
+        with self.talk(0) as ask:
+            for queue in queues:
+                ask("delete_queue", name=queue)
 
     def ask(self, number: int, method: str, **params: Any) -> Any:
         """One request on the admin socket of broker `number`."""
+        with self.talk(number) as ask:
+            return ask(method, **params)
+
+    @contextmanager
+    def talk(self, number: int) -> Iterator[Callable[..., Any]]:
+        """Connect to the admin socket of broker `number`; `ask(method, **params)` is a request."""
         with socket.socket(socket.AF_UNIX) as admin:
             admin.settimeout(30)
             admin.connect(str(self.folder / f"b{number + 1}" / "admin.sock"))
-            admin.sendall(
-                json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\n"
-            )
-            line = admin.makefile("rb").readline()
-        answer = json.loads(line or b'{"error": {"message": "the broker closed the socket"}}')
-        if "error" in answer:
-            raise BenchError(f"broker {number + 1} refused {method}: {answer['error']['message']}")
-        return answer["result"]
+            lines = admin.makefile("rb")
+
+            def ask(method: str, **params: Any) -> Any:
+                request = json.dumps({"id": 1, "method": method, "params": params})
+                admin.sendall(request.encode() + b"\n")
+                line = lines.readline()
+                answer = json.loads(line or b'{"error": {"message": "the socket was closed"}}')
+                if "error" in answer:
+                    why = answer["error"]["message"]
+                    raise BenchError(f"broker {number + 1} refused {method}: {why}")
+                return answer["result"]
+
+            yield ask
 
     def _options(self, number: int) -> list[str]:
         place = self.folder / f"b{number + 1}"

@@ -5,11 +5,14 @@ start.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -78,6 +81,41 @@ def memory_bytes(pids: Sequence[int]) -> int:
     """Resident memory of these processes together."""
     pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def busy_seconds() -> float:
+    """CPU seconds that the whole machine has spent so far."""
+    fields = [int(each) for each in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    user, nice, system, _idle, _wait, hard, soft, _steal = fields[:8]
+    return (user + nice + system + hard + soft) / CLOCK_TICKS
+
+
+def own_seconds() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in both)
+
+
+@dataclass(slots=True)
+class Meter:
+    """What happened between two moments, in seconds of CPU and of the clock."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+    other: float = 0.0
+    """The share of the machine's time that neither the brokers nor the load generator took."""
+
+
+@contextmanager
+def metered(pids: Sequence[int]) -> Iterator[Meter]:
+    """Count what these processes spend meanwhile."""
+    meter = Meter()
+    began, cpu, own, busy = time.monotonic(), cpu_seconds(pids), own_seconds(), busy_seconds()
+    yield meter
+    meter.cpu = cpu_seconds(pids) - cpu
+    meter.wall = time.monotonic() - began
+    others = busy_seconds() - busy - meter.cpu - (own_seconds() - own)
+    meter.other = max(0.0, others) / meter.wall / (os.cpu_count() or 1)
 
 
 def wait_until(

@@ -1,25 +1,42 @@
-"""What the benchmark says: medians, ratios, a table and a small picture, from the single
-measurements.
-"""
+"""What the benchmark says: medians, ratios and a table, from the single runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import cycle
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
-from xml.sax.saxutils import escape
 
 from tests.bench.cases import CASES, FIFO, KINDS
 
-FIGURES = ("cpu_us_per_message", "messages_per_second", "ack_p50_ms", "ack_p99_ms")
-COLOURS = ("#2a78b5", "#e08b2c", "#5a9e4b", "#9b7fb5", "#c0504d", "#7f7f7f", "#8c6d46")
 OURS = "qpidha-3"
 
 
+@dataclass(slots=True, frozen=True)
+class Column:
+    """A figure of a run, in the table."""
+
+    head: str
+    figure: str
+    places: int
+    unit: str = ""
+    """With which a target is written."""
+
+
+COLUMNS = (
+    Column("CPU us/msg", "cpu_us_per_message", 1, "{} us"),
+    Column("msg/s", "messages_per_second", 0),
+    Column("MB/s", "mb_per_second", 1),
+    Column("p50 ms", "ack_p50_ms", 2, "p50 {} ms"),
+    Column("p99 ms", "ack_p99_ms", 2, "p99 {} ms"),
+    Column("bytes each", "bytes_each", 0, "{} bytes"),
+    Column("MB left", "mb_left", 0, "{} MB left"),
+)
+
+
 def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each subject and case: the medians of its rounds, and how often as much as
-    ours.
+    """One row for each subject and case: the medians of its rounds, how often as much as ours, and
+    what ours is to reach.
     """
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in runs:
@@ -27,12 +44,14 @@ def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     summary: list[dict[str, Any]] = []
     for (case, subject), rounds in rows.items():
         row: dict[str, Any] = {"case": case, "subject": subject, "rounds": len(rounds)}
-        for figure in FIGURES:
-            row[figure] = median(run[figure] for run in rounds)
-        syncs = [run["syncs_per_1000"] for run in rounds if run.get("syncs_per_1000") is not None]
-        row["syncs_per_1000"] = median(syncs) if syncs else None
-        row["cpu_us_lowest"] = min(run["cpu_us_per_message"] for run in rounds)
-        row["cpu_us_highest"] = max(run["cpu_us_per_message"] for run in rounds)
+        for column in COLUMNS:
+            seen = [run[column.figure] for run in rounds if run.get(column.figure) is not None]
+            row[column.figure] = median(seen) if seen else None
+        cpu = [run["cpu_us_per_message"] for run in rounds if "cpu_us_per_message" in run]
+        row["cpu_us_lowest"], row["cpu_us_highest"] = min(cpu, default=None), max(cpu, default=None)
+        row["other"] = median(run["other"] for run in rounds)
+        row["target"] = dict(CASES[case].target) if subject == OURS else {}
+        row["remark"] = "; ".join(dict.fromkeys(run["remark"] for run in rounds if run["remark"]))
         summary.append(row)
     _add_ratios("cpu_ratio_to_qpidha_3", summary, runs, lambda case, subject: (case, OURS))
     _add_ratios(
@@ -41,7 +60,9 @@ def summarise(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         runs,
         lambda case, subject: (FIFO if case in KINDS else None, subject),
     )
-    return summary
+    # A table is read case by case.
+    order = list(dict.fromkeys(row["case"] for row in summary))
+    return sorted(summary, key=lambda row: (order.index(row["case"]), row["subject"] != OURS))
 
 
 def _add_ratios(
@@ -53,104 +74,78 @@ def _add_ratios(
     """Add the ratio to another case and subject, as `base_of` says: the median over rounds of the
     ratio within a round, so that a busy machine counts less.
     """
-    found = {(run["case"], run["subject"], run["round"]): run["cpu_us_per_message"] for run in runs}
     for row in summary:
-        case, subject = row["case"], row["subject"]
-        ratios = [
-            found[case, subject, number] / base
-            for number in range(max(run["round"] for run in runs) + 1)
-            if (case, subject, number) in found
-            and (base := found.get((*base_of(case, subject), number)))
-        ]
+        ratios = cpu_ratios(
+            runs, (row["case"], row["subject"]), base_of(row["case"], row["subject"])
+        )
         row[name] = round(median(ratios), 2) if ratios else None
+
+
+def cpu_ratios(
+    runs: Sequence[dict[str, Any]], one: tuple[str, str], other: tuple[str | None, str]
+) -> list[float]:
+    """How often as much CPU a case and subject took as another in the same round, round by
+    round.
+    """
+    found = {
+        (run["case"], run["subject"], run["round"]): run["cpu_us_per_message"]
+        for run in runs
+        if run.get("cpu_us_per_message")
+    }
+    return [
+        found[(*one, number)] / base
+        for number in sorted({run["round"] for run in runs})
+        if (*one, number) in found and (base := found.get((*other, number)))
+    ]
 
 
 def table(summary: Sequence[dict[str, Any]]) -> str:
     """The medians as text."""
-    head = (
-        "case",
-        "subject",
-        "CPU us/msg",
-        "(lowest-highest)",
-        "messages/s",
-        "ack p50 ms",
-        "ack p99 ms",
-        "syncs/1000",
-        "x qpidha-3",
-        "x fifo",
-    )
-    lines = [head]
+    head = ("case", "subject", *(column.head for column in COLUMNS), "lowest-highest")
+    head = (*head, "x qpidha-3", "x fifo", "to reach", "other", "remarks")
+    lines: list[tuple[str, ...]] = [head]
     for row in summary:
+        spread = (row["cpu_us_lowest"], row["cpu_us_highest"])
         lines.append(
             (
                 row["case"],
                 row["subject"],
-                f"{row['cpu_us_per_message']:.1f}",
-                f"({row['cpu_us_lowest']:.1f}-{row['cpu_us_highest']:.1f})",
-                f"{row['messages_per_second']:,.0f}",
-                f"{row['ack_p50_ms']:.2f}",
-                f"{row['ack_p99_ms']:.2f}",
-                _or_dash(row.get("syncs_per_1000"), 1),
-                _or_dash(row["cpu_ratio_to_qpidha_3"], 2),
-                _or_dash(row["cpu_ratio_to_fifo"], 2),
+                *(_cell(row[column.figure], column.places) for column in COLUMNS),
+                "-".join(_cell(figure, 1) for figure in spread if figure is not None) or "-",
+                _cell(row["cpu_ratio_to_qpidha_3"], 2),
+                _cell(row["cpu_ratio_to_fifo"], 2),
+                target(row["target"]) or "-",
+                f"{row['other']:.0%}",
+                row["remark"] or "-",
             )
         )
-    # What there is nothing to compare with is left out.
+    # What nobody has a figure for is left out.
     shown = [at for at in range(len(head)) if at < 2 or {line[at] for line in lines[1:]} != {"-"}]
-    lines = [tuple(line[at] for at in shown) for line in lines]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(shown))]
+    return aligned([tuple(line[at] for at in shown) for line in lines], head.index("to reach"))
+
+
+def aligned(lines: Sequence[tuple[str, ...]], numbers_end: int) -> str:
+    """Columns of text: names to the left, numbers to the right."""
+    widths = [max(len(line[at]) for line in lines) for at in range(len(lines[0]))]
     text = [
         "  ".join(
-            cell.ljust(width) if at < 2 else cell.rjust(width)
+            cell.ljust(width) if at < 2 or at >= numbers_end else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
+        ).rstrip()
         for line in lines
     ]
     text.insert(1, "  ".join("=" * width for width in widths))
-    return "\n".join(line.rstrip() for line in text)
+    return "\n".join(text)
 
 
-def _or_dash(figure: float | None, places: int) -> str:
-    return "-" if figure is None else f"{figure:.{places}f}"
-
-
-def picture(summary: Sequence[dict[str, Any]], title: str) -> str:
-    """Bars of CPU time a message as SVG."""
-    subjects = list(dict.fromkeys(row["subject"] for row in summary))
-    cases = list(dict.fromkeys(row["case"] for row in summary))
-    colours = dict(zip(cases, cycle(COLOURS), strict=False))
-    widest = max((row["cpu_us_per_message"] for row in summary), default=1.0) or 1.0
-    left, bar, gap, scale = 150, 16, 14, 430 / widest
-    parts: list[str] = []
-    y = 50
-    for subject in subjects:
-        rows = [row for row in summary if row["subject"] == subject]
-        middle = y + len(rows) * bar / 2 + 4
-        parts.append(
-            f'<text x="{left - 8}" y="{middle:.0f}" text-anchor="end">{escape(subject)}</text>'
-        )
-        for row in rows:
-            width = row["cpu_us_per_message"] * scale
-            parts.append(
-                f'<rect x="{left}" y="{y}" width="{width:.1f}" height="{bar - 2}" '
-                f'fill="{colours[row["case"]]}"/>'
-            )
-            parts.append(
-                f'<text x="{left + width + 5:.1f}" '
-                f'y="{y + bar - 4}">{row["cpu_us_per_message"]:.1f}</text>'
-            )
-            y += bar
-        y += gap
-    for at, case in enumerate(cases):
-        x, y = 10 + at % 4 * 185, y + (18 if at and at % 4 == 0 else 0)
-        parts.append(f'<rect x="{x}" y="{y}" width="12" height="12" fill="{colours[case]}"/>')
-        parts.append(f'<text x="{x + 17}" y="{y + 10}">{escape(CASES[case].title)}</text>')
-    head = f'<text x="10" y="22" font-size="14">{escape(title)}</text>'
-    size = f'width="760" height="{y + 26}" viewBox="0 0 760 {y + 26}"'
-    style = (
-        '<rect width="100%" height="100%" fill="white"/><g font-family="sans-serif" '
-        'font-size="12" fill="#222">'
+def target(figures: dict[str, float]) -> str:
+    """What is to be reached, as text: `180 us, p50 0.13 ms`."""
+    return ", ".join(
+        column.unit.format(f"{figures[column.figure]:,g}")
+        for column in COLUMNS
+        if column.figure in figures
     )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{style}{head}{"".join(parts)}</g></svg>\n'
-    )
+
+
+def _cell(figure: float | None, places: int) -> str:
+    return "-" if figure is None else f"{figure:,.{places}f}"

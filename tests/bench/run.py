@@ -1,17 +1,18 @@
-"""The benchmark: our cluster, one of our brokers alone and, when it is installed, a RabbitMQ
-cluster, in one run.
+"""The benchmark: our cluster and what one would take in its place, in one run.
 
-Every subject is up all the time and is loaded in turn, round after round, so that whatever else the
-machine does meets them alike. The steadiest figure is the CPU time that the brokers spend on a
-message; compare ratios, not absolutes. Run by `make bench`; talk goes to stderr, the table or JSON
-to stdout, both and a picture into the folder of results. With `--kinds` one of our brokers alone is
-loaded with queues of each kind, in turn.
+Each subject is up all the time and is loaded in turn, case by case and round after round, so that
+whatever else the machine does meets them alike; a run is boxed in time. Then, once, each is started
+afresh for the cases of memory. Run by `make bench`; talk goes to stderr, the table or JSON to
+stdout, both into the folder of results. The steadiest figure is the CPU time that all brokers
+together spend on a message; compare ratios, not absolutes, and look at how much of the machine's
+time went elsewhere (`other`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
@@ -19,206 +20,328 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.cases import CASES, KINDS, Case
+from tests.bench import nats, rabbit
+from tests.bench.cases import CASES, FIFO, KINDS, TABLE, Case, Load
+from tests.bench.idle import Idle
+from tests.bench.nats import NatsCluster
 from tests.bench.ours import QpidhaBrokers
-from tests.bench.processes import BenchError, cpu_seconds, memory_bytes
-from tests.bench.rabbit import RabbitCluster, is_installed
-from tests.bench.report import picture, summarise, table
+from tests.bench.processes import BenchError, Meter, memory_bytes, metered
+from tests.bench.rabbit import RabbitCluster
+from tests.bench.report import summarise, table
+from tests.bench.subjects import BUILD, Cluster, OfNats, OfQpidha, OfRabbit, Subject
 
 HERE = Path(__file__).parent
-BUILD = HERE / "build"
-GENERATORS = {"amqpbench": ["-lqpid-proton"], "rabbitbench": ["-lrabbitmq", "-lpthread"]}
-WARM_UP = 5000
-"""Messages of the round that is not counted: code is loaded, tables grow, Erlang compiles."""
-OURS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
-    ("qpidha-3", 3, ()),
-    ("qpidha-1", 1, ()),
-    ("qpidha-3-acl", 3, (f"--acl-file={HERE / 'bench.acl'}",)),
-    ("qpidha-3-no-events", 3, ("--journal-events=off",)),
-    ("qpidha-3-sampled", 3, ("--journal-events=sampled",)),
-    ("qpidha-3-full", 3, ("--journal-events=full",)),
-)
-"""Name, brokers and further options of each subject that is ours; the others show what access
-control costs, and the last three what the event log does.
+ALL = 5_000_000
+"""Messages of one run at most: it ends by time."""
+BACKLOG = 2_000_000
+CONNECTIONS = 5000
+QUEUES = 1000
+"""That `declare` declares at most."""
+MORE = ("--max-connections=20000", "--connection-backlog=1024")
+OURS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "qpidha-3": (3, ()),
+    "qpidha-1": (1, ()),
+    "qpidha-3-acl": (3, (f"--acl-file={HERE / 'bench.acl'}",)),
+    "qpidha-3-no-events": (3, ("--journal-events=off",)),
+    "qpidha-3-sampled": (3, ("--journal-events=sampled",)),
+    "qpidha-3-full": (3, ("--journal-events=full",)),
+}
+"""Brokers and further options of each subject that is ours; the others show what access control
+costs, and the last three what the event log does.
 """
+PEERS = ("rabbitmq-quorum", "rabbitmq-mirrored", "nats")
 
 
 @dataclass(slots=True)
-class Subject:
-    """Something to measure: `load(case, messages, queue)` runs the generator and returns what it
-    printed.
-    """
+class Ask:
+    """What is to be measured."""
 
-    name: str
-    pids: Callable[[], list[int]]
-    load: Callable[[Case, int, str], dict[str, Any]]
-    syncs: Callable[[], int] | None = None
-    """How often all its brokers together have synced their journals so far, if they say so."""
-
-
-def build(generator: str) -> Path:
-    """Compile a load generator unless that is done."""
-    source, program = HERE / f"{generator}.c", BUILD / generator
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
-        BUILD.mkdir(exist_ok=True)
-        compiler = os.environ.get("CC", "cc")
-        done = subprocess.run(
-            [compiler, "-O2", "-o", program, source, *GENERATORS[generator]],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise BenchError(
-                f"{generator} does not compile; are libqpid-proton and librabbitmq's "
-                f"headers there?\n{done.stderr}"
-            )
-    return program
+    subjects: Sequence[str]
+    cases: Sequence[str]
+    rounds: int = 3
+    seconds: float = 4.0
+    """To send in one run."""
+    messages: int = ALL
+    backlog: int = BACKLOG
+    connections: int = CONNECTIONS
+    rest: float = 3.0
+    """Seconds before memory is read."""
 
 
-def generate(command: list[str | Path], timeout: float) -> dict[str, Any]:
-    """Run a load generator and return its JSON object."""
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise BenchError(
-            f"{Path(command[0]).name} failed with code {done.returncode}: "
-            f"{(done.stderr + done.stdout).strip()[:500]}"
-        )
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+@dataclass(slots=True)
+class Kind:
+    """A kind of cluster, and how each of its subjects is made of it."""
+
+    title: str
+    start: Callable[[Path], Cluster]
+    subjects: dict[str, Callable[[Cluster], Subject]]
 
 
-def our_subject(name: str, brokers: QpidhaBrokers, ask: argparse.Namespace) -> Subject:
-    """Make a subject of our brokers, loaded by amqpbench."""
-    program = build("amqpbench")
+def our_kind(name: str, size: int, options: Sequence[str], source: Path | None = None) -> Kind:
+    """Our brokers, of this working copy or of another."""
 
-    def load(case: Case, messages: int, queue: str) -> dict[str, Any]:
-        is_durable = ask.durable or case.is_durable
-        brokers.declare(queue, durable=is_durable, **case.arguments)
-        command = [
-            program,
-            "-n",
-            str(messages),
-            "-c",
-            "0" if case.is_kept else "1",
-            "-w",
-            str(ask.window),
-            "-s",
-            str(ask.size),
-            "-a",
-            queue,
-            *(["-d"] if is_durable else []),
-            *case.flags,
-        ]
-        return generate([*command, brokers.address], ask.timeout)
+    def start(folder: Path) -> Cluster:
+        return QpidhaBrokers(folder, size, options=(*MORE, *options), source=source)
 
-    return Subject(name, brokers.pids, load, brokers.syncs)
+    def subject(cluster: Cluster) -> Subject:
+        assert isinstance(cluster, QpidhaBrokers)
+        return OfQpidha(name, cluster)
+
+    return Kind(name, start, {name: subject})
 
 
-def rabbit_subjects(cluster: RabbitCluster, ask: argparse.Namespace) -> list[Subject]:
-    """Make two subjects of one RabbitMQ cluster: a mirrored and a quorum queue, loaded by
-    rabbitbench.
-    """
-    program = build("rabbitbench")
-
-    def loader(kind: str, prefix: str) -> Callable[[Case, int, str], dict[str, Any]]:
-        def load(case: Case, messages: int, queue: str) -> dict[str, Any]:
-            flags = [
-                *(["-C"] if case.is_kept else []),
-                *(["-p"] if ask.durable or case.is_durable else []),
-            ]
-            command = [
-                program,
-                "-n",
-                str(messages),
-                "-w",
-                str(ask.window),
-                "-s",
-                str(ask.size),
-                "-t",
-                kind,
-                "-q",
-                prefix + queue,
-                *flags,
-            ]
-            return generate([*command, cluster.address], ask.timeout)
-
-        return load
-
-    return [
-        Subject("rabbitmq-mirrored", cluster.pids, loader("classic", "mirrored.")),
-        Subject("rabbitmq-quorum", cluster.pids, loader("quorum", "quorum.")),
+def kinds_of(subjects: Sequence[str]) -> list[Kind]:
+    """What has to be started; a peer that is not installed is said and left out."""
+    found = [our_kind(name, *OURS[name]) for name in OURS if name in subjects]
+    peers = [
+        (
+            Kind(
+                "rabbitmq",
+                RabbitCluster,
+                {
+                    "rabbitmq-quorum": lambda cluster: OfRabbit(
+                        "rabbitmq-quorum", cluster, "quorum", "quorum."
+                    ),
+                    "rabbitmq-mirrored": lambda cluster: OfRabbit(
+                        "rabbitmq-mirrored", cluster, "classic", "mirrored."
+                    ),
+                },
+            ),
+            rabbit.is_installed,
+            "rabbitmq-server librabbitmq-dev",
+        ),
+        (
+            Kind("nats", NatsCluster, {"nats": lambda cluster: OfNats("nats", cluster, 3)}),
+            nats.is_installed,
+            "nats-server libnats-dev",
+        ),
     ]
+    for kind, is_installed, packages in peers:
+        kind.subjects = {name: make for name, make in kind.subjects.items() if name in subjects}
+        if kind.subjects and not is_installed():
+            say(f"{kind.title} is not installed: measured without it (Debian: {packages})")
+        elif kind.subjects:
+            found.append(kind)
+    if not found:
+        raise BenchError("there is nothing to measure: see --subjects")
+    return found
 
 
-def measure(subject: Subject, case: str, messages: int, queue: str) -> dict[str, Any]:
-    """Load one subject once and count what its brokers spend."""
-    pids, is_kept = subject.pids(), CASES[case].is_kept
-    before, syncs_before = cpu_seconds(pids), subject.syncs() if subject.syncs else 0
-    seen = subject.load(CASES[case], messages, queue)
-    spent = cpu_seconds(pids) - before
-    syncs = subject.syncs() - syncs_before if subject.syncs else None
-    if (
-        seen["rejected"]
-        or seen["acked"] < messages
-        or (not is_kept and seen["received"] < messages)
-    ):
-        raise BenchError(
-            f"{subject.name} did not take or give every message, so its figures say nothing: {seen}"
-        )
-    rate = seen["send_rate"] if is_kept else seen["overall_rate"]
+# One run.
+
+
+def by_load(subject: Subject, case: Case, queue: str, ask: Ask) -> dict[str, Any]:
+    """Send and receive."""
+    subject.prepare(case.load, queue)
+    pids = subject.cluster.pids()
+    try:
+        with metered(pids) as meter:
+            seen = subject.run(case.load, queue, ask.seconds, ask.messages)
+    finally:
+        subject.clean(case.load, queue)
+    return figures(subject, case.load, seen, meter)
+
+
+def figures(subject: Subject, load: Load, seen: dict[str, Any], meter: Meter) -> dict[str, Any]:
+    """One run in numbers."""
+    count = seen["acked"] if load.producers else seen["received"]
+    if not count:
+        raise BenchError(f"no message came through: {seen}")
+    if load.producers:
+        rate = seen["overall_rate" if load.consumers else "send_rate"] / max(1, load.fan_out)
+    else:
+        rate = seen["recv_rate"]
+    remarks = [subject.remark(load)]
+    if seen["rejected"]:
+        remarks.append(f"{seen['rejected']} REJECTED")
+    if seen["timed_out"]:
+        remarks.append("CUT OFF")
     return {
-        "subject": subject.name,
-        "case": case,
-        "messages": messages,
-        "cpu_us_per_message": round(spent / messages * 1e6, 2),
+        "messages": count,
+        "cpu_us_per_message": round(meter.cpu / count * 1e6, 2),
         "messages_per_second": rate,
+        "mb_per_second": round(rate * load.size / 1e6, 1),
         "ack_p50_ms": seen["ack_p50_ms"],
         "ack_p99_ms": seen["ack_p99_ms"],
-        "syncs_per_1000": None if syncs is None else round(syncs / messages * 1000, 2),
-        "memory_mb": round(memory_bytes(pids) / 1e6),
+        "other": round(meter.other, 3),
+        "is_whole": not (seen["rejected"] or seen["timed_out"]),
+        "remark": ", ".join(filter(None, remarks)),
         "generator": seen,
     }
 
 
-def all_rounds(
-    subjects: list[Subject], ask: argparse.Namespace, after: Callable[[Subject, str], None]
-) -> list[dict[str, Any]]:
-    """Load every subject in every case, round after round; round 0 warms up and is not kept."""
-    runs: list[dict[str, Any]] = []
-    for number in range(ask.rounds + 1):
-        # The order turns from round to round, so that nobody always follows the same neighbour.
-        turned = subjects[number % len(subjects) :] + subjects[: number % len(subjects)]
-        for case in ask.cases:
-            for subject in turned:
-                queue = f"bench{number}.{case}"
-                run = measure(subject, case, ask.messages if number else WARM_UP, queue)
-                after(subject, queue)
-                if not number:
-                    continue
-                run["round"] = number
-                runs.append(run)
-                figures = (
-                    f"{run['cpu_us_per_message']:7.1f} us/msg  "
-                    f"{run['messages_per_second']:8,.0f} msg/s"
-                )
-                say(
-                    f"round {number} of {ask.rounds}  {case:14}  {subject.name:18} "
-                    f"{figures}  p99 {run['ack_p99_ms']:.1f} ms"
-                )
-    return runs
+def by_declaring(subject: Subject, case: Case, queue: str, ask: Ask) -> dict[str, Any]:
+    """Declare queues one after the other."""
+    with metered(subject.cluster.pids()) as meter:
+        made, seconds = subject.declare(queue, QUEUES, ask.seconds)
+    subject.forget(queue, made)
+    return {
+        "messages": made,
+        "cpu_us_per_message": round(meter.cpu / made * 1e6, 2),
+        "messages_per_second": made / seconds,
+        "other": round(meter.other, 3),
+        "is_whole": True,
+        "remark": f"{made} queues",
+    }
+
+
+def by_backlog(subject: Subject, case: Case, queue: str, ask: Ask) -> dict[str, Any]:
+    """Fill, look at the memory, drain, look again."""
+    pids, seconds = subject.cluster.pids(), 10 * ask.seconds
+    time.sleep(ask.rest)
+    empty = memory_bytes(pids)
+    subject.prepare(case.load, queue)
+    with metered(pids) as meter:
+        seen = subject.run(case.load, queue, seconds, ask.backlog)
+    time.sleep(ask.rest)
+    found = figures(subject, case.load, seen, meter)
+    full, count = memory_bytes(pids), found["messages"]
+    drain = Load(producers=0, window=case.load.window)
+    left = subject.run(drain, queue, seconds, count)
+    time.sleep(ask.rest)
+    remark = f"{count:,} messages; {(full - empty) / 1e6:,.0f} MB"
+    if left["received"] < count:
+        remark += f", {left['received']:,} DRAINED"
+    return found | {
+        "bytes_each": (full - empty) / count,
+        "mb_left": round((memory_bytes(pids) - empty) / 1e6, 1),
+        "remark": ", ".join(filter(None, [found["remark"], remark])),
+    }
+
+
+def by_idling(subject: Subject, case: Case, queue: str, ask: Ask) -> dict[str, Any]:
+    """Hold connections that do nothing."""
+    pids = subject.cluster.pids()
+    time.sleep(ask.rest)
+    empty = memory_bytes(pids)
+    with Idle(subject.protocol, subject.cluster.address, ask.connections) as idle:
+        time.sleep(ask.rest)
+        full = memory_bytes(pids)
+        with metered(pids) as meter:
+            time.sleep(5 * ask.rest)
+        lost = idle.lost()
+    return {
+        "messages": ask.connections,
+        "bytes_each": (full - empty) / ask.connections,
+        "other": round(meter.other, 3),
+        "is_whole": not lost,
+        "remark": f"{meter.cpu / meter.wall * 1e3:.1f} ms of CPU a second"
+        + (f", {lost} LOST" if lost else ""),
+    }
+
+
+WAYS: dict[str, Callable[[Subject, Case, str, Ask], dict[str, Any]]] = {
+    "load": by_load,
+    "declare": by_declaring,
+    "backlog": by_backlog,
+    "idle": by_idling,
+}
+
+
+# All of them.
+
+
+class Bench:
+    """Everything that is measured in one go; what was started is stopped, whatever happens."""
+
+    def __init__(self, ask: Ask, folder: Path) -> None:
+        self.ask, self.folder = ask, folder
+        self.runs: list[dict[str, Any]] = []
+        self.errors: list[str] = []
+        self.versions: dict[str, str] = {}
+        self._running: list[Cluster] = []
+        self._started = 0
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self, kinds: Sequence[Kind]) -> list[Subject]:
+        """Start clusters; return their subjects, each of them warm: code is loaded, tables have
+        grown, Erlang has compiled.
+        """
+        subjects: list[Subject] = []
+        for kind in kinds:
+            say(f"starting {kind.title}")
+            self._started += 1
+            cluster = kind.start(self.folder / f"{self._started}-{kind.title}")
+            self._running.append(cluster)
+            cluster.up()
+            if isinstance(cluster, (RabbitCluster, NatsCluster)):
+                self.versions[kind.title] = cluster.version()
+            subjects += [make(cluster) for make in kind.subjects.values()]
+        return subjects
+
+    def stop(self) -> None:
+        """Stop what is running."""
+        while self._running:
+            self._running.pop().down()
+
+    def warm_up(self, subjects: Sequence[Subject]) -> None:
+        """Load each once without counting that."""
+        for subject in subjects:
+            by_load(subject, Case("warm"), "warm", self._with(seconds=min(1.0, self.ask.seconds)))
+
+    def round(self, number: int, subjects: Sequence[Subject], cases: Sequence[str]) -> None:
+        """Load every subject in every case. The order turns from round to round, so that nobody
+        always follows the same neighbour.
+        """
+        turn = number % len(subjects)
+        for name in cases:
+            for subject in [*subjects[turn:], *subjects[:turn]]:
+                self.measure(number, subject, name)
+
+    def measure(self, number: int, subject: Subject, name: str) -> None:
+        """One run; the trouble of one subject does not end the others'."""
+        case = CASES[name]
+        if not subject.suits(case.load):
+            return
+        where = f"round {number} of {self.ask.rounds}  {name:17} {subject.name:18}"
+        try:
+            found = WAYS[case.way](subject, case, f"bench{number}.{name}", self.ask)
+        except (BenchError, OSError, subprocess.SubprocessError) as failure:
+            self.errors.append(f"{where}: {failure}")
+            say(f"error: {self.errors[-1]}")
+            return
+        self.runs.append({"case": name, "subject": subject.name, "round": number, **found})
+        cpu = found.get("cpu_us_per_message", math.nan)
+        rate = found.get("messages_per_second", math.nan)
+        other = f"other {found['other']:.0%}"
+        say(f"{where} {cpu:9.1f} us/msg {rate:9,.0f} msg/s  {other}  {found['remark']}")
+
+    def fresh(self, kinds: Sequence[Kind], cases: Sequence[str]) -> None:
+        """The cases that want brokers of their own."""
+        for name in cases:
+            for kind in kinds:
+                for title, make in kind.subjects.items():
+                    for subject in self.start([Kind(kind.title, kind.start, {title: make})]):
+                        self.measure(1, subject, name)
+                    self.stop()
+
+    def _with(self, *, seconds: float) -> Ask:
+        return Ask(self.ask.subjects, self.ask.cases, seconds=seconds, messages=self.ask.messages)
+
+
+def measure_all(ask: Ask, folder: Path) -> Bench:
+    """Measure what is asked for."""
+    kinds = kinds_of(ask.subjects)
+    shared = [name for name in ask.cases if not CASES[name].is_fresh]
+    with Bench(ask, folder) as bench:
+        if shared:
+            subjects = bench.start(kinds)
+            bench.warm_up(subjects)
+            for number in range(1, ask.rounds + 1):
+                bench.round(number, subjects, shared)
+            bench.stop()
+        bench.fresh(kinds, [name for name in ask.cases if CASES[name].is_fresh])
+    return bench
 
 
 def say(text: str) -> None:
@@ -238,148 +361,99 @@ def machine() -> dict[str, Any]:
         "cpu": models[0] if models else "",
         "python": platform.python_version(),
         "kernel": platform.release(),
+        "load_average": os.getloadavg(),
     }
+
+
+def names(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
+    """Read a list of names from the command line."""
+
+    def read(text: str) -> list[str]:
+        found = text.split(",")
+        unknown = [name for name in found if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(
+                f"there is no {what} {', '.join(unknown)}: it is one of {', '.join(known)}"
+            )
+        return found
+
+    return read
 
 
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--messages", type=int, default=40000, help="a round, subject and case")
-    parser.add_argument("--window", type=int, default=500)
-    parser.add_argument("--size", type=int, default=100)
-    parser.add_argument(
-        "--durable",
-        action="store_true",
-        help="durable messages in all cases; quorum queues always have them",
-    )
-    parser.add_argument(
-        "--subjects", help="of: rabbitmq, " + ", ".join(name for name, _, _ in OURS)
-    )
-    parser.add_argument(
-        "--cases", type=lambda text: text.split(","), help="of: " + ", ".join(CASES)
-    )
+    parser.add_argument("--list", action="store_true", help="list cases and subjects, and end")
+    parser.add_argument("--cases", type=names(list(CASES), "case"), help="such as kept,durable")
+    parser.add_argument("--subjects", type=names([*OURS, *PEERS], "subject"))
     parser.add_argument("--kinds", action="store_true", help="one broker alone, all kinds")
-    parser.add_argument(
-        "--before",
-        type=Path,
-        help="another working copy of qpidha: measure its brokers too, as NAME-before, without the "
-        "further options of a subject",
-    )
-    parser.add_argument("--timeout", type=float, default=180.0, help="seconds for one load")
-    parser.add_argument(
-        "--results", type=Path, default=BUILD, help="folder for bench.json and bench.svg"
-    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4.0, help="to send in each run")
+    parser.add_argument("--messages", type=int, default=ALL, help="in each run, at most")
+    parser.add_argument("--backlog", type=int, default=BACKLOG, help="messages of that case")
+    parser.add_argument("--connections", type=int, default=CONNECTIONS, help="idle ones")
+    parser.add_argument("--rest", type=float, default=3.0, help="seconds before memory is read")
+    parser.add_argument("--results", type=Path, default=BUILD, help="folder for bench.json")
     parser.add_argument(
         "--keep", action="store_true", help="keep the folders and logs of the brokers"
     )
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
-    ask = parser.parse_args()
-    ask.subjects = ask.subjects or ("qpidha-1" if ask.kinds else "qpidha-3,qpidha-1,rabbitmq")
-    ask.cases = ask.cases or (list(KINDS) if ask.kinds else ["consumed", "kept", "durable"])
-    unknown = [case for case in ask.cases if case not in CASES]
-    if unknown:
-        parser.error(f"there is no case {', '.join(unknown)}: see --help")
-    return ask
+    asked = parser.parse_args()
+    asked.subjects = asked.subjects or (["qpidha-1"] if asked.kinds else ["qpidha-3", *PEERS])
+    asked.cases = asked.cases or list(KINDS if asked.kinds else TABLE)
+    return asked
 
 
-def bring_up(
-    folder: Path, ask: argparse.Namespace, running: list[QpidhaBrokers | RabbitCluster]
-) -> tuple[list[Subject], dict[str, str]]:
-    """Start what was asked for; what cannot be compared with here is said and left out."""
-    wanted = ask.subjects.split(",")
-    subjects: list[Subject] = []
-    versions: dict[str, str] = {}
-    for name, size, options in OURS:
-        if name not in wanted:
-            continue
-        sources = {name: None} if ask.before is None else {name: None, f"{name}-before": ask.before}
-        for title, source in sources.items():
-            say(f"starting {title}")
-            given = options if source is None else ()
-            brokers = QpidhaBrokers(folder / title, size, options=given, source=source)
-            running.append(brokers)
-            brokers.up()
-            subjects.append(our_subject(title, brokers, ask))
-    if "rabbitmq" in wanted and not is_installed():
-        say(
-            "RabbitMQ is not installed: measured without it (on Debian: apt-get install "
-            "rabbitmq-server librabbitmq-dev)"
-        )
-    elif "rabbitmq" in wanted:
-        say("starting three RabbitMQ nodes")
-        cluster = RabbitCluster(folder / "rabbitmq")
-        running.append(cluster)
-        cluster.up()
-        versions["rabbitmq"] = cluster.version()
-        subjects += rabbit_subjects(cluster, ask)
-    if not subjects:
-        raise BenchError("there is nothing to measure: see --subjects")
-    return subjects, versions
-
-
-def run(ask: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Measure everything; all that was started is stopped, whatever happens."""
-    running: list[QpidhaBrokers | RabbitCluster] = []
-    try:
-        subjects, versions = bring_up(folder, ask, running)
-        ours = {
-            subject.name: brokers
-            for subject, brokers in zip(subjects, running, strict=False)
-            if isinstance(brokers, QpidhaBrokers)
-        }
-
-        def after(subject: Subject, queue: str) -> None:
-            if subject.name in ours:  # rabbitbench deletes its queue itself
-                ours[subject.name].delete(queue)
-
-        runs = all_rounds(subjects, ask, after)
-    finally:
-        for one in reversed(running):
-            one.down()
-    settings = {
-        "rounds": ask.rounds,
-        "messages": ask.messages,
-        "window": ask.window,
-        "size": ask.size,
-        "durable": ask.durable,
-    }
-    return {
-        "schema_version": 1,
-        "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": machine(),
-        "versions": versions,
-        "settings": settings,
-        "summary": summarise(runs),
-        "runs": runs,
-    }
+def listed() -> str:
+    """The cases and subjects there are."""
+    lines = ["cases of the table:"]
+    lines += [f"  {name:18}{case.title}" for name, case in TABLE.items()]
+    lines += [f"kinds of queues, each beside {FIFO}:"]
+    lines += [f"  {name:18}{case.title}" for name, case in KINDS.items()]
+    return "\n".join([*lines, "subjects:", *(f"  {name}" for name in (*OURS, *PEERS))])
 
 
 def main() -> int:
-    """Run the benchmark and write its results; 0 done, 1 failed."""
-    ask = parse()
+    """Run the benchmark and write its results; 0 done, 1 something failed."""
+    asked = parse()
+    if asked.list:
+        print(listed())
+        return 0
+    known = {name: getattr(asked, name) for name in Ask.__slots__ if hasattr(asked, name)}
+    ask = Ask(**known)
     folder = Path(tempfile.mkdtemp(prefix="qpidha-bench-"))
-    keep = ask.keep
+    keep = asked.keep
     try:
-        result = run(ask, folder)
-    except (BenchError, subprocess.TimeoutExpired) as failure:
+        bench = measure_all(ask, folder)
+        keep = keep or bool(bench.errors)
+    except (BenchError, subprocess.SubprocessError) as failure:
         keep = True
-        say(f"error: {failure}\n       logs are kept in {folder}")
+        say(f"error: {failure}")
         return 1
     finally:
-        if not keep:
+        if keep:
+            say(f"logs are kept in {folder}")
+        else:
             shutil.rmtree(folder, ignore_errors=True)
-    title = (
-        f"Broker CPU microseconds a message ({ask.size} bytes, "
-        f"{'durable' if ask.durable else 'transient'}, window {ask.window})"
-    )
-    ask.results.mkdir(parents=True, exist_ok=True)
-    name = "kinds" if ask.kinds else "bench"
-    (ask.results / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
-    (ask.results / f"{name}.svg").write_text(picture(result["summary"], title))
-    say(f"results are in {ask.results}/{name}.json and {name}.svg")
-    print(json.dumps(result) if ask.output == "json" else table(result["summary"]))
-    return 0
+    summary = summarise(bench.runs)
+    result = {
+        "schema_version": 2,
+        "measured": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": machine(),
+        "versions": bench.versions,
+        "settings": known,
+        "summary": summary,
+        "runs": bench.runs,
+        "errors": bench.errors,
+    }
+    asked.results.mkdir(parents=True, exist_ok=True)
+    place = asked.results / f"{'kinds' if asked.kinds else 'bench'}.json"
+    place.write_text(json.dumps(result, indent=2, default=str) + "\n")
+    text = table(summary)
+    place.with_suffix(".txt").write_text(text + "\n")
+    print(json.dumps(result, default=str) if asked.output == "json" else text)
+    say(f"results are in {place}")
+    return 1 if bench.errors else 0
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tests.bench.backlog import (
     started,
 )
 from tests.bench.ours import QpidhaBrokers
-from tests.bench.run import build, generate
+from tests.bench.subjects import build, generate
 
 
 def measure(ask: argparse.Namespace, folder: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from tests.bench.backlog import parser, run
 from tests.bench.cases import ANY_KIND
 from tests.bench.ours import QpidhaBrokers
 from tests.bench.processes import BenchError, cpu_seconds
-from tests.bench.run import build, generate
+from tests.bench.subjects import build, generate
 
 SELECTOR = "key = 'none'"
 ALONE, WAITING, BEHIND = QUEUES = ("nobody-waits", "one-waits", "one-waits-behind-the-backlog")
