@@ -161,9 +161,15 @@ def parse_endpoints(brokers: Brokers, *, user: str = "", password: str = "") -> 
 
 def parse_endpoint(text: str, *, tls: bool = False) -> Endpoint:
     """Read one address: `[amqp[s]://][user[:password]@]host[:port]`, `ssl:host:port` or
-    `user/password@host`. Raises ClientError.
+    `user/password@host`; Qpid's tools have the `/` behind a scheme too. Raises ClientError.
     """
     text = text.strip()
+    if found := re.search(f"@({SCHEME})(.*)", text):
+        raise ClientError(
+            f"{_shown(text)!r} is no broker's address",
+            reason="a login stands before its scheme",
+            hint=f"{found[1]}user:password@{found[2].rpartition('@')[2]}",
+        )
     scheme = re.match(SCHEME, text)
     rest, has_scheme = text, False
     if scheme is not None:
@@ -178,10 +184,11 @@ def parse_endpoint(text: str, *, tls: bool = False) -> Endpoint:
     elif text.startswith(("amqp:", "amqps:")):
         name, _, rest = text.partition(":")
         tls = name == "amqps"
-    credentials, at, where = rest.rpartition("@")
+    credentials, _, where = rest.rpartition("@")
     where = where.partition("/")[0]
-    separator = "/" if "/" in credentials and not has_scheme else ":"
-    user, _, password = credentials.partition(separator) if at else ("", "", "")
+    # Without a scheme a `:` before the `/` is of the user's name.
+    separator = re.search("[:/]" if has_scheme or "/" not in credentials else "/", credentials)
+    user, _, password = credentials.partition(separator[0]) if separator else (credentials, "", "")
     try:
         address = parse_address(where, encrypted=tls)
         return Endpoint(

@@ -190,10 +190,9 @@ def _check(options: Values, command: tuple[str, str]) -> None:
             "InvalidOption",
             f"the transport {options.transport} is not there. Try: {' or '.join(TRANSPORTS)}",
         )
-    if options.ack < 0 or not 0 <= options.credit <= UNLIMITED:
-        raise ToolError(
-            "InvalidOption", f"--ack {options.ack} or --credit {options.credit} is less than 0"
-        )
+    for name in ("ack", "credit"):
+        if not 0 <= (value := getattr(options, name)) <= UNLIMITED:
+            raise ToolError("InvalidOption", f"--{name} {value} is not from 0 to {UNLIMITED}")
     if command == ("dynamic", "add") and options.src_local:
         raise ToolError("Exception", "--src-local is not permitted on dynamic routes")
 

@@ -297,7 +297,8 @@ class View:
 
     def queue(self, name: str) -> None:
         """Show all about one queue."""
-        found = self._link.call("list_queues", {"name": name})
+        # An empty name asks for all of them.
+        found = self._link.call("list_queues", {"name": name}) if name else []
         if self._is_json({"queues": found}):
             return
         if not found:

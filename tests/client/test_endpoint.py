@@ -26,6 +26,9 @@ from tests.system.credentials import Authority
         ("amqp://u:p@h", [Endpoint("h", 5672, False, "u", "p")]),
         ("amqp://u%3A%25:p@h", [Endpoint("h", 5672, False, "u:%", "p")]),
         ("amqp://u:p%40%2F%3A@h", [Endpoint("h", 5672, False, "u", "p@/:")]),
+        ("amqps://u/p@h", [Endpoint("h", 5671, True, "u", "p")]),
+        ("amqp://u:p/q@h", [Endpoint("h", 5672, False, "u", "p/q")]),
+        ("amqp://u/p:q@h", [Endpoint("h", 5672, False, "u", "p:q")]),
         (
             "amqp:u/p@tcp:a:1,ssl:b:2",
             [Endpoint("a", 1, False, "u", "p"), Endpoint("b", 2, True, "u", "p")],
@@ -88,6 +91,12 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     assert error.value.hint
 
 
+def test_a_login_before_the_scheme_is_refused_with_where_it_stands() -> None:
+    with pytest.raises(ClientError, match="login stands before its scheme") as error:
+        parse_endpoints("u/p@amqps://h:5671")
+    assert error.value.hint == "amqps://user:password@h:5671"
+
+
 @pytest.mark.parametrize("port", [-1, 65536, 70000, "5672", None, True])
 def test_what_is_no_port_is_refused(port: Any) -> None:
     with pytest.raises(ClientError, match="no port") as error:
@@ -119,6 +128,7 @@ def test_an_ipv6_address_has_brackets_or_none() -> None:
         "ftp://u:secret@h",
         "amqp://u:secret:secret@h:x",
         "amqps:u/secret@secret@h:x",
+        "u/secret@amqp://u:secret@h",
     ],
 )
 def test_an_error_never_shows_a_password(text: str) -> None:
