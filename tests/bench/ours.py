@@ -43,7 +43,8 @@ class QpidhaBrokers:
     def start(self, number: int) -> None:
         """Start one broker, or start it again."""
         tree = self.source or Path(__file__).parents[2]
-        command = [sys.executable, "-m", "qpidha.runtime.daemon", *self._options(number)]
+        # -P: else the working directory comes first, which is another tree where there is a source.
+        command = [sys.executable, "-P", "-m", "qpidha.runtime.daemon", *self._options(number)]
         place = self.folder / f"b{number + 1}"
         place.mkdir(parents=True, exist_ok=True)
         self.running[number : number + 1] = [

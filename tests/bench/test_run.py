@@ -5,6 +5,7 @@ end, every message is taken, and there is a row for each.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -74,6 +75,23 @@ def test_a_peer_that_is_not_installed_is_named_and_left_out(
 def test_a_case_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(Exception, match="there is no case window-2.*window-1"):
         run.names(list(TABLE), "case")("kept,window-2")
+
+
+def test_brokers_of_another_tree_run_that_tree_s_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)  # as make does
+    with check.checked_out("HEAD", tmp_path) as base:
+        node = base / "qpidha" / "node.py"
+        text, count = re.subn("^VERSION = .*$", 'VERSION = "other"', node.read_text(), flags=re.M)
+        assert count == 1
+        node.write_text(text)
+        brokers = QpidhaBrokers(tmp_path / "one", 1, source=base)
+        try:
+            brokers.up()
+            assert brokers.ask(0, "status")["version"] == "other"
+        finally:
+            brokers.down()
 
 
 @needs_headers
