@@ -14,8 +14,12 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.patience import STATE
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -109,7 +113,7 @@ def missing(printed: list[str], actual: str) -> list[str]:
     return absent
 
 
-def run(found: list[Block], folder: Path, *, seconds: float = 120) -> list[str]:
+def run(found: list[Block], folder: Path, *, seconds: float = 4 * STATE) -> list[str]:
     """Run the blocks of one page, one after the other in one shell; return what is not as written.
 
     Whatever they leave running is ended.
@@ -125,8 +129,6 @@ def run(found: list[Block], folder: Path, *, seconds: float = 120) -> list[str]:
         # A command of a session may be meant to fail, and shows what it prints; a program may not.
         steps.append(Command(f"{text}\n[ $? = 0 ] || echo '{FAILED}'", []))
     script = "".join(f"echo '@@ {index}'\n{step.text}\n" for index, step in enumerate(steps))
-    for digits, ports in replaced_ports().items():
-        script = re.sub(rf"\b{digits}(?=\d|\$|\[)", ports, script)
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -138,20 +140,23 @@ def run(found: list[Block], folder: Path, *, seconds: float = 120) -> list[str]:
     for name in ("examples", ".venv"):
         if (ROOT / name).exists():
             (folder / name).symlink_to(ROOT / name)
-    shell = subprocess.Popen(
-        ["bash"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=folder,
-        env=environment,
-        start_new_session=True,
-    )
-    try:
-        actual, _ = shell.communicate(script, timeout=seconds)
-    finally:
-        subprocess.run(["pkill", "-9", "-s", str(shell.pid)], check=False)
+    with replaced_ports() as replaced:
+        for digits, ports in replaced.items():
+            script = re.sub(rf"\b{digits}(?=\d|\$|\[)", ports, script)
+        shell = subprocess.Popen(
+            ["bash"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            actual, _ = shell.communicate(script, timeout=seconds)
+        finally:
+            subprocess.run(["pkill", "-9", "-s", str(shell.pid)], check=False)
     actual = actual.replace(str(folder), "/tmp/qpidha")
     pieces = re.split(r"^@@ \d+\n", actual, flags=re.MULTILINE)[1:]
     wrong = [
@@ -164,25 +169,35 @@ def run(found: list[Block], folder: Path, *, seconds: float = 120) -> list[str]:
     return wrong
 
 
-def replaced_ports() -> dict[str, str]:
-    """Return other first digits for the ports of documents, for which all those are free."""
-    found: dict[str, str] = {}
-    for digits, lasts in PORTS.items():
-        for first in range(2100 + os.getpid() % 700, 3200):
-            if str(first) not in found.values() and all(
-                is_free(first * 10 + last) for last in lasts
-            ):
-                found[digits] = str(first)
-                break
+def held(ports: list[int]) -> list[socket.socket]:
+    """Hold ports of this machine, none if one of them is taken.
+
+    What is bound and does not listen keeps a port from whoever looks for a free one; a daemon may
+    bind it, since both say SO_REUSEADDR then.
+    """
+    found: list[socket.socket] = []
+    for port in ports:
+        found.append(socket.socket())
+        try:
+            found[-1].bind(("127.0.0.1", port))
+        except OSError:
+            for one in found:
+                one.close()
+            return []
+        found[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     return found
 
 
-def is_free(port: int) -> bool:
-    """Whether nobody listens on a port of this machine."""
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            one.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+@contextmanager
+def replaced_ports() -> Iterator[dict[str, str]]:
+    """Yield other first digits for the ports of documents; all those ports are held meanwhile."""
+    found: dict[str, str] = {}
+    with ExitStack() as stack:
+        for digits, lasts in PORTS.items():
+            for first in range(2100 + os.getpid() % 700, 3200):
+                if sockets := held([first * 10 + last for last in lasts]):
+                    for one in sockets:
+                        stack.enter_context(one)
+                    found[digits] = str(first)
+                    break
+        yield found

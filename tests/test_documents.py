@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from tests.documents import PAGES, ROOT, RUN, Block, blocks, commands, missing, run
+from tests.documents import PAGES, ROOT, RUN, Block, blocks, commands, missing, replaced_ports, run
 from tests.patience import LONG_TEST
 
 SESSIONS = {
@@ -49,6 +50,14 @@ def test_lines_are_looked_for_in_their_order() -> None:
     assert missing(["a 1", "b"], "a  2\nx\nb") == []
     assert missing(["b", "a 1"], "a 2\nb") == ["a 1"]
     assert missing(["waits: the consent..."], "waits: the consent of all") == []
+
+
+def test_two_pages_at_once_have_ports_of_their_own() -> None:
+    with replaced_ports() as first, replaced_ports() as second:
+        taken = [*first.values(), *second.values()]
+        assert len(taken) == 4 and len({*taken}) == 4
+        with socket.create_server(("127.0.0.1", int(first["2700"] + "1"))):
+            pass  # A daemon may bind what is held for it.
 
 
 def test_a_command_may_have_several_lines() -> None:
