@@ -40,9 +40,9 @@ def pair(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def secured(tmp_path: Path) -> Iterator[Cluster]:
-    """Two brokers with users and TLS ports for clients; the first is the primary. Brokers speak to
-    each other without TLS.
+def unstarted(tmp_path: Path) -> Iterator[Cluster]:
+    """Two brokers with users and TLS ports for clients, to be started. Brokers speak to each other
+    without TLS.
     """
     authority = Authority(tmp_path)
     certificate, key = authority.issue("broker")
@@ -59,9 +59,15 @@ def secured(tmp_path: Path) -> Iterator[Cluster]:
     plain = ",".join(cluster.addresses)
     for broker in cluster:
         broker.options["ha_brokers_url"] = plain
-    cluster.start()
     yield cluster
     cluster.close()
+
+
+@pytest.fixture
+def secured(unstarted: Cluster) -> Cluster:
+    """The same, started; the first is the primary."""
+    unstarted.start()
+    return unstarted
 
 
 def tls(cluster: Cluster, tmp_path: Path, *brokers: int, login: str = "app:app") -> tuple[str, ...]:
@@ -193,17 +199,14 @@ def test_first_use_d7_an_ordinary_user_is_told_what_the_primary_knows(
 
 
 def test_who_trusts_no_certificate_is_told_what_the_primary_knows(
-    secured: Cluster, tmp_path: Path, qpid_ha: Run
+    unstarted: Cluster, tmp_path: Path, qpid_ha: Run
 ) -> None:
     """As root on a host, by the admin socket: the ports of the others are for TLS."""
-    url = "amqps:" + ",".join(f"localhost:{broker.encrypted_port.number}" for broker in secured)
-    for broker in secured:
-        broker.kill()
+    url = "amqps:" + ",".join(f"localhost:{broker.encrypted_port.number}" for broker in unstarted)
+    for broker in unstarted:
         broker.options |= {"ha_brokers_url": url, "ssl_trusted": tmp_path / "ca.pem"}
-        broker.restart()
-    secured.promote(0)
-    secured.wait_settled(0)
-    said = qpid_ha("list", "-b", str(secured[0].admin_socket))
+    unstarted.start()
+    said = qpid_ha("list", "-b", str(unstarted[0].admin_socket))
     assert said.code == 0 and "in sync 2 of 2" in said.out and "unreachable" not in said.out, said
     assert "as the primary sees it" in said.err and "is not trusted" in said.err
 
@@ -226,22 +229,19 @@ def test_a_client_of_the_tls_port_stays_there(
 
 
 def test_public_addresses_lead_a_client_of_the_tls_port_to_every_broker(
-    secured: Cluster, tmp_path: Path, qpid_ha: Run
+    unstarted: Cluster, tmp_path: Path, qpid_ha: Run
 ) -> None:
-    public = ",".join(f"localhost:{broker.encrypted_port.number}" for broker in secured)
-    for broker in secured:
-        broker.kill()
+    public = ",".join(f"localhost:{broker.encrypted_port.number}" for broker in unstarted)
+    for broker in unstarted:
         broker.options["ha_public_url"] = f"amqps:{public}"
-        broker.restart()
-    secured.promote(0)
-    secured.wait_settled(0)
-    shown = qpid_ha("list", *tls(secured, tmp_path, 0, login="ha:ha"))
+    unstarted.start()
+    shown = qpid_ha("list", *tls(unstarted, tmp_path, 0, login="ha:ha"))
     assert shown.err == "" and "in sync 2 of 2" in shown.out, shown
     for number, login in enumerate(("ha:ha", "app:app")):
-        at = tls(secured, tmp_path, 1, login=login)
+        at = tls(unstarted, tmp_path, 1, login=login)
         assert qpid_ha("queue", "add", f"q{number}", *at) == Said(0, "", "")
-    assert secured[0].queue_names() == ["q0", "q1"]
-    said = qpid_ha("switchover", *tls(secured, tmp_path, 0, login="ha:ha"))
+    assert unstarted[0].queue_names() == ["q0", "q1"]
+    said = qpid_ha("switchover", *tls(unstarted, tmp_path, 0, login="ha:ha"))
     assert said.code == 0, said
 
 
