@@ -49,7 +49,7 @@ mutants: ## change MUTANTS places of each file of the rooms that must not fail, 
 test: ## lint, then every test
 	@.ci/setup test
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n 3 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
 
 docs: ## the documents as a site with search in build/site, and man pages in build/man, without one warning
 	@.ci/setup docs

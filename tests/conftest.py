@@ -17,7 +17,12 @@ REAL_BROKERS = frozenset(
     ("system", "interop", "fidelity", "hostile", "ocf", "agents", "lab", "connector")
 )
 """Folders whose tests start real brokers."""
-SPARK = ROOT / "pipeline" / "spark"
+LONG = REAL_BROKERS | {"sim"}
+"""Folders with tests that take long, one by one."""
+GROUPS = ("lab", "spark", "packages", "spark-jobs", "real-brokers")
+"""Tests that stay in one worker, the longest first. The option --no-loadscope-reorder of xdist
+keeps that order.
+"""
 
 # Deadlines would make a busy machine fail tests; one fixed seed in CI, so that a change is judged
 # by its own merits.
@@ -55,13 +60,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect what lies higher first: pytest 9.1 loses the fixtures of a folder when a file that
+    lies above it is named between two of its files (its issue 14964).
+    """
+    here = config.invocation_params.dir
+    config.args.sort(key=lambda name: len((here / name.partition("::")[0]).resolve().parts))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests with real brokers, keep those of the one lab in one worker and those of the
     packages, which are made once, in another, and end every test that hangs.
     """
+    folders = {path: path.relative_to(ROOT).parts[0] for path in {item.path for item in items}}
     for item in items:
-        folder = item.path.relative_to(ROOT).parts[0]
+        folder = folders[item.path]
         is_real = folder in REAL_BROKERS
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(LONG_TEST if is_real else TEST))
@@ -69,14 +83,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(getattr(pytest.mark, folder))
         if folder in ("lab", "packages"):
             item.add_marker(pytest.mark.xdist_group(folder))
-    # What takes longest begins first: one worker has the lab, which mostly waits, one has Spark,
-    # one the other brokers. Quick tests are what all of them end with.
-    order = {"lab": 0, "packages": 2, **dict.fromkeys(REAL_BROKERS - {"lab"}, 2)}
-    items.sort(
-        key=lambda item: (
-            1 if SPARK in item.path.parents else order.get(item.path.relative_to(ROOT).parts[0], 3)
-        )
-    )
+
+    def turn(item: pytest.Item) -> int:
+        """What takes longest begins first, and what stays in one worker before what does not: the
+        lab, which mostly waits, Spark, and the packages. Quick tests are what all workers end with.
+        """
+        group = item.get_closest_marker("xdist_group")
+        if group is None:
+            return len(GROUPS) + (folders[item.path] not in LONG)
+        name = group.args[0]
+        return GROUPS.index(name) if name in GROUPS else len(GROUPS)
+
+    items.sort(key=turn)
 
 
 @pytest.hookimpl(trylast=True)
