@@ -122,10 +122,12 @@ def test_a_sender_that_ends_well_has_lost_nothing(a_cluster, running, tmp_path):
     wait_for(lambda: sum(each["messages"] for each in cluster[0].call("list_queues")) > 300)
     cluster.kill(0, promote=1)
     assert sender.wait(STATE) == 0, programs.errors("send")
-    words = ["-a", "q", "--print-headers", "yes", "--print-content", "no", "--timeout", "1"]
-    programs.run("qpid_receive", "receive", *words)
+    (queue,) = cluster[1].call("list_queues")
+    words = ["-a", "q", "--print-headers", "yes", "--print-content", "no", "--timeout"]
+    all_of_them = [f"{STATE}", "-m", f"{queue['messages']}"]
+    programs.run("qpid_receive", "receive", *words, *all_of_them)
     assert set(programs.numbers("receive")) == set(range(1, 2001))
-    programs.run("qpid_receive", "again", *words)
+    programs.run("qpid_receive", "again", *words, "1")
     assert programs.numbers("again") == []
 
 

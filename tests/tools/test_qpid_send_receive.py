@@ -330,7 +330,7 @@ def test_a_queue_that_the_broker_names_ends_with_its_receiver(at: Programs) -> N
 
 def test_unreliable_senders_wait_for_nothing(at: Programs) -> None:
     assert at.send("u;{create:always,link:{reliability:unreliable}}", "-m", "5").code == 0
-    found = at.receive("u;{link:{reliability:at-most-once}}", "--timeout", "2", "-m", "5")
+    found = at.receive("u;{link:{reliability:at-most-once}}", "--timeout", f"{STATE}", "-m", "5")
     assert (found.code, len(found.out.splitlines())) == (0, 5)
 
 
