@@ -152,8 +152,8 @@ def _in_backup(read: Callable[[Look], float]) -> Callable[[Said], Samples]:
     return lambda said: [((), read(said.look))] if said.look.state in ("catchup", "ready") else []
 
 
-def _journal(name: str) -> Callable[[Said], Samples]:
-    return _status(lambda status: status.get("journal", {}).get(name))
+def _journal(name: str, log: str = "journal") -> Callable[[Said], Samples]:
+    return _status(lambda status: status.get(log, {}).get(name))
 
 
 METRICS: tuple[Row, ...] = (
@@ -280,6 +280,20 @@ METRICS: tuple[Row, ...] = (
     Row("journal_files", "Files of the write-ahead log.", _journal("files")),
     Row("journal_written_bytes_total", "Bytes written to it.", _journal("written")),
     Row("journal_syncs_total", "How often the disk has synced it.", _journal("syncs")),
+    Row(
+        "local_journal_bytes",
+        "Size of the log of what this broker alone keeps (journal/local).",
+        _journal("bytes", "local_journal"),
+    ),
+    Row("local_journal_files", "Files of that log.", _journal("files", "local_journal")),
+    Row(
+        "local_journal_written_bytes_total", "Bytes written.", _journal("written", "local_journal")
+    ),
+    Row(
+        "local_journal_syncs_total",
+        "How often the disk has synced it.",
+        _journal("syncs", "local_journal"),
+    ),
     Row(
         "journal_sync_seconds",
         "How long the disk took for each sync that acknowledgements wait for.",

@@ -51,6 +51,7 @@ STATUS = status_of(
     certificate_expires_ns=2_000_000_000_000_000_000,
     memory={"used": 1, "limit": 2},
     journal={"bytes": 1, "files": 1, "written": 1, "syncs": 1, "free": 5},
+    local_journal={"bytes": 2, "files": 1, "written": 3, "syncs": 4},
     primary={"system_id": "1"},
     members=[
         member("1", "active", sequence=10),

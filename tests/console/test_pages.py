@@ -42,6 +42,7 @@ WHOLE = {
     "version": "9.9",
     "memory": {"limit": 100, "used": 200, "log": 5},
     "journal": {"bytes": 1, "files": 1, "written": 1, "syncs": 1},
+    "local_journal": {"bytes": 2345, "files": 1, "written": 1, "syncs": 1},
     "records_set_aside": 0,
     "connections": 2,
     "heartbeat_ns": 10**9,
@@ -290,6 +291,14 @@ def test_of_several_brokers_the_primary_is_shown_unless_another_is_named() -> No
     assert "As seen by b1, active" in primary
     assert "As seen by b2, ready" in named
     assert "No broker b9 is watched here: this is b1." in unknown
+
+
+def test_the_page_of_a_broker_says_how_much_it_keeps_for_itself() -> None:
+    _, text = read(told(member("1", "active")), path="/members/b1")
+    assert "of this broker alone 2.3 KiB in 1 file" in plain(text)
+    older = told(member("1", "active"))  # A console may ask a broker that does not tell it.
+    del older.status["local_journal"]
+    assert "of this broker alone" not in read(older, path="/members/b1")[1]
 
 
 def test_a_broker_without_a_cluster_has_its_pages() -> None:

@@ -208,6 +208,9 @@ def test_the_files_of_what_was_consumed_go(a_cluster: Callable[..., Cluster]) ->
 
     wait_for(size, lambda size: size < 100_000, what="the size of the local log")
     assert any(file.name.endswith(".checkpoint") for file in folder.iterdir())
+    told = broker.status()["local_journal"]
+    assert (told["bytes"], told["files"]) == (size(), len(list(folder.iterdir())))
+    assert told["written"] > told["bytes"] and told["syncs"] > 0
     here = browse(broker, "none")
     power(cluster, 0)
     broker.restart()
