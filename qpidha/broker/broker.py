@@ -879,8 +879,12 @@ class Broker(State):
             return federation.sequence(former)
         self._check_federation(wanted)
         if wanted.is_push and wanted.kind != QUEUE:
+            exchange = self.exchange(wanted.source)
+            self._check_binding(exchange, wanted.key, wanted.arguments)
+            exchange.check_room(wanted.key)
             wanted.queue = f"{BRIDGE_QUEUE}{wanted.name}_{wanted.uuid}"
-            self.declare_queue(wanted.queue, durable=wanted.durable)
+            # The next primary goes on with the route, so it has to have the queue, as the link.
+            self.declare_queue(wanted.queue, durable=wanted.durable, arguments={REPLICATE: ALL})
             self.bind(wanted.source, wanted.queue, wanted.key, wanted.arguments)
         return self._change_federation(wanted, f"route {wanted.name} declared", wanted.durable)
 
@@ -1058,12 +1062,7 @@ class Broker(State):
         self, exchange: Exchange, destination: Destination, key: str, arguments: Mapping[str, Any]
     ) -> int:
         self._check_decides(exchange, destination)
-        given = translate(Kind.BINDING, arguments)
-        resolve(given, ALL)
-        check_key("binding key", key)
-        check_name("binding key", key)
-        check_plain(given)
-        exchange.check_binding(key, given)
+        given = self._check_binding(exchange, key, arguments)
         former = exchange.binding(destination, key)
         if former is not None and former.arguments == given:
             return 0
@@ -1093,6 +1092,19 @@ class Broker(State):
         if was_recorded:
             here = max(here, self._append(Unbound(exchange.uid, destination.uid, key)))
         return here
+
+    @staticmethod
+    def _check_binding(
+        exchange: Exchange, key: str, arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the arguments of a binding by their known names; raise for what cannot be one."""
+        given = translate(Kind.BINDING, arguments)
+        resolve(given, ALL)
+        check_key("binding key", key)
+        check_name("binding key", key)
+        check_plain(given)
+        exchange.check_binding(key, given)
+        return given
 
     def unbind(self, exchange_name: str, queue_name: str, key: str = "") -> int:
         """Remove a binding, if it exists."""

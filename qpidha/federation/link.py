@@ -178,7 +178,6 @@ class Link:
         system_id = _text(properties.get(SYSTEM_ID))
         self.own_names = frozenset((self.own_tag, *self.host.own_ids())) - {""}
         if not self.own_names.isdisjoint((tag, system_id)):
-            self._place += 1
             text = f"link {self.name} leads to this cluster itself, at {self.address}"
             self.host.say("error", text, LINK_TO_ITSELF, link=self.name)
             raise RefusedRequest(text, event_code=LINK_TO_ITSELF)

@@ -144,7 +144,8 @@ class Access:
         properties: Mapping[str, object] | None = None,
     ) -> None:
         """Raise Unauthorized unless `principal` may do this to the object of that name, and
-        LimitExceeded if he has as many already as he may.
+        LimitExceeded if he has as many already as he may. To publish to an exchange without a
+        `routingkey` is to publish with any key.
         """
         # Asked for each message of an anonymous link, so queues and exchanges come first.
         if object_type is QUEUE or object_type is EXCHANGE or object_type in LISTED:
@@ -233,11 +234,13 @@ class Access:
             return
         who = principal.name
         if action is PUBLISH:
-            verdict = (
-                acl.publish(who, "", name)
-                if object_type is QUEUE
-                else acl.publish(who, name, str(properties.get("routingkey", "")))
-            )
+            key = properties.get("routingkey")
+            if object_type is QUEUE:
+                verdict = acl.publish(who, "", name)
+            elif key is None:
+                verdict = acl.publish_any(who, name)
+            else:
+                verdict = acl.publish(who, name, str(key))
         elif object_type is ObjectType.CONNECTION:
             verdict = acl.connection(who, host_of(principal.address))
         else:

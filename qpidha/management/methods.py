@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.declaration import exchange_asked_for, properties_of, queue_asked_for
 from qpidha.broker.exchange import Exchange
-from qpidha.broker.federation import DIRECTIONS, KINDS, check_route, link_asked_for, tags_in
+from qpidha.broker.federation import (
+    DIRECTIONS,
+    DYNAMIC,
+    KINDS,
+    check_route,
+    link_asked_for,
+    tags_in,
+)
+from qpidha.broker.federation import QUEUE as ROUTE_OF_QUEUE
 from qpidha.broker.pattern import LONGEST as LONGEST_PATTERN
 from qpidha.broker.policy import APPLY_TO, PRIORITIES, described, listed, policy_asked_for
 from qpidha.broker.policy import explained as explained_policies
@@ -765,14 +773,17 @@ def _declare_route(call: Call) -> None:
 
 def _check_route(call: Call, *, is_push: bool) -> None:
     """Ask whether who declares a route may himself do here what the route will do for him."""
-    broker, name = call.node.broker, call["source"] if is_push else call["destination"]
-    is_exchange = call["kind"] != "queue" if is_push else broker.find_queue(name) is None
-    if is_push and is_exchange:
+    name, kind, said = call["source" if is_push else "destination"], call["kind"], ""
+    if not is_push:
+        said = call["destination_type"]
+        if kind == DYNAMIC or (not said and call.node.broker.find_queue(name) is None):
+            said = "exchange"
+    if is_push and kind != ROUTE_OF_QUEUE:
         call.check(Action.BIND, ObjectType.EXCHANGE, name, {"routingkey": call["key"]})
     elif is_push:
         call.check(Action.CONSUME, ObjectType.QUEUE, name, {"browse": False})
-    elif is_exchange or call["destination_type"] == "exchange":
-        call.check(Action.PUBLISH, ObjectType.EXCHANGE, name)
+    elif said == "exchange":
+        call.check(Action.PUBLISH, ObjectType.EXCHANGE, name)  # With any key: it comes from there.
     else:
         call.check(Action.PUBLISH, ObjectType.QUEUE, name)
 

@@ -65,6 +65,70 @@ def test_a_route_that_cannot_be_is_refused(world: World, given: Any, says: str) 
     assert world.call("here", "list_routes") == []
 
 
+@pytest.mark.parametrize(
+    "type_, given",
+    [("headers", {"arguments": {"x-match": "some"}}), ("x-consistent-hash", {"key": "heavy"})],
+)
+def test_a_route_with_a_binding_that_cannot_be_leaves_no_queue(
+    world: World, type_: str, given: dict[str, Any]
+) -> None:
+    world.call("here", "declare_link", name="l", addresses="there")
+    world.call("here", "declare_exchange", name="x", type=type_)
+    before = set(world.nodes["here"].broker.queues)
+    route = {"link": "l", "source": "x", "destination": "q", "kind": "exchange", **given}
+    with pytest.raises(QpidHaError):
+        world.call("here", "declare_route", name="r", direction="push", **route)
+    assert set(world.nodes["here"].broker.queues) == before
+    assert world.call("here", "list_routes") == []
+
+
+@pytest.mark.parametrize(
+    "rules, route, is_allowed",
+    [
+        ("publish exchange name=x", {"destination": "x"}, True),
+        ("publish exchange name=x routingkey=a", {"destination": "x"}, False),
+        ("publish exchange name=y", {"destination": "y"}, False),
+        ("publish exchange name=amq.default routingkey=q", {"destination": "q"}, True),
+        (
+            "publish exchange name=amq.default routingkey=both",
+            {"destination": "both", "destination_type": "exchange"},
+            False,
+        ),
+        (
+            "publish exchange name=amq.default routingkey=both",
+            {"destination": "both", "kind": "dynamic"},
+            False,
+        ),
+        ("publish exchange name=both", {"destination": "both", "kind": "dynamic"}, True),
+        ("consume queue name=q", {"source": "q", "direction": "push"}, True),
+        ("consume queue name=both", {"source": "q", "direction": "push"}, False),
+    ],
+)
+def test_a_route_does_here_only_what_its_user_may(
+    world: World, rules: str, route: dict[str, Any], is_allowed: bool
+) -> None:
+    world.call("here", "declare_link", name="l", addresses="there")
+    for name in "xy":
+        world.call("here", "declare_exchange", name=name, type="topic")
+    allowed = [rules, "create link", "access method name=declare_route"]
+    lines = ["acl deny ann publish exchange name=y routingkey=secret"]
+    lines += [*(f"acl allow ann {rule}" for rule in allowed), "acl deny all all", ""]
+    world.nodes["here"].access.use(read("\n".join(lines))[0])
+    answers: list[Any] = []
+    world.nodes["here"].requests.call(
+        "declare_route",
+        {"name": "r", "link": "l", "source": "s", "destination": "there", **route},
+        answers.append,
+        principal=Principal("ann", address="192.0.2.1:5"),
+    )
+    world.step("here")
+    (answer,) = answers
+    if is_allowed:
+        assert answer.error is None, answer.error
+    else:
+        assert isinstance(answer.error, Unauthorized), answer
+
+
 def test_the_same_again_changes_nothing_and_another_route_is_refused(world: World) -> None:
     route = {"name": "r", "link": "l", "source": "s", "destination": "q"}
     for _ in range(2):

@@ -128,6 +128,37 @@ def test_a_link_to_the_own_cluster_is_ended_with_a_word() -> None:
     assert link["state"] != "operational" and "itself" in str(link["last_error"]), link
 
 
+def test_a_link_with_the_own_address_among_others_goes_on_to_the_others() -> None:
+    world = World()
+    for name in ("here", "there"):
+        world.add(name, auth=False)
+    world.call("here", "declare_link", name="l", addresses="here,there")
+    world.run(10)
+    link = world.link("here", "l")
+    assert (link["state"], link["address"]) == ("operational", "there:5672"), link
+
+
+def test_what_a_route_takes_from_an_exchange_is_there_for_the_next_primary() -> None:
+    world = World()
+    world.add("t", auth=False)
+    world.call("t", "declare_queue", name="q")
+    world.cluster("a", "b", "c", auth=False, ha_backup_timeout=1, ha_replicate="none")
+    replicated = {"qpid.replicate": "all"}
+    world.call("a", "declare_exchange", name="x", type="topic", arguments=replicated)
+    world.call("a", "declare_link", name="l", addresses="t")
+    route = {"link": "l", "source": "x", "destination": "q", "kind": "exchange", "key": "#"}
+    world.call("a", "declare_route", name="r", direction="push", **route)
+    world.run()
+    world.cut = lambda one, other: {one, other} == {"a", "t"}
+    world.publish("a", "x", "k", 1)
+    world.run()
+    world.kill("a")
+    world.promote("b")
+    world.publish("b", "x", "k", 2)
+    world.run(3)
+    assert world.bodies("t", "q") == [1, 2], world.route("b", "r")
+
+
 def test_a_redirect_is_followed() -> None:
     world = World()
     world.cluster("a", "b", auth=False, ha_refuse_clients="redirect")

@@ -81,8 +81,9 @@ class World:
     def cluster(self, *names: str, **settings: Any) -> None:
         """Start brokers of one cluster, and promote the first."""
         url = parse_url(",".join(f"{name}:5672" for name in names))
+        settings = {"ha_replicate": "all", **settings}
         for name in names:
-            self.add(name, ha_cluster=True, ha_brokers_url=url, ha_replicate="all", **settings)
+            self.add(name, ha_cluster=True, ha_brokers_url=url, **settings)
         self.run()
         self.promote(names[0])
         self.run(2)
