@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 
+from qpidha.cli.broker.migrate import Source
 from qpidha.client.aio import Client
+from qpidha.client.command.arguments import Options
+from qpidha.client.command.exits import Failure
+from qpidha.client.endpoint import Tls, parse_endpoints
 from qpidha.client.message import Message
 from tests.cli.conftest import Said
 from tests.cli.test_messages import Run
@@ -247,3 +251,15 @@ def test_each_side_has_its_login_and_its_certificates(
     assert said.code == 77 and "--from-user" in said.err
     said = qpid_ha("migrate", *wrong[:3], "--from-password-file", login[-1], "orders", *to)
     assert said.code != 0 and "--from-ssl-trusted" in said.err
+
+
+@pytest.mark.parametrize(
+    "http", ["rabbit1", "http://[rabbit1", "http://rabbit1:port", "http://ann:hush@127.0.0.1:1"]
+)
+def test_a_management_that_cannot_be_asked_is_told_without_its_password(http: str) -> None:
+    source = Source(Options(), parse_endpoints("127.0.0.1"), Tls(), http)
+    with pytest.raises(Failure) as caught:
+        source.depths("/")
+    told = f"{caught.value.text} {caught.value.reason}"
+    assert "rabbit1" in told or "127.0.0.1:1" in told
+    assert "hush" not in told and "15672" in caught.value.hint

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from getpass import getpass
+from http.client import HTTPException
 from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
@@ -167,7 +168,7 @@ class Source:
             except RefusedRequest as error:
                 raise Failure(
                     DATA_ERROR,
-                    f"the definitions of {self._http}: {error.text}",
+                    f"the definitions of {self._management_shown}: {error.text}",
                     reason=error.reason,
                     hint=error.hint,
                 ) from None
@@ -186,23 +187,28 @@ class Source:
     def _management(self) -> _Asking:
         return _Asking(self._endpoints[0], self._tls, self._options.patience())
 
+    @property
+    def _management_shown(self) -> str:
+        """The management as it is told of: without the password that may be in it."""
+        return self._http.rpartition("@")[2]
+
     def _get(self, path: str) -> Any:
-        """Ask RabbitMQ's management over HTTP."""
-        parts = urlsplit(self._http)
-        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}{path}"
-        request = urllib.request.Request(where)
+        """Ask RabbitMQ's management over HTTP. Raises Failure."""
         first = self._endpoints[0]
-        user, password = parts.username or first.user, parts.password or first.password
-        if user:
-            secret = base64.b64encode(f"{user}:{password}".encode()).decode()
-            request.add_header("Authorization", f"Basic {secret}")
         try:
+            parts = urlsplit(self._http)
+            where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+            request = urllib.request.Request(f"{where}{path}")
+            user, password = parts.username or first.user, parts.password or first.password
+            if user:
+                secret = base64.b64encode(f"{user}:{password}".encode()).decode()
+                request.add_header("Authorization", f"Basic {secret}")
             with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT) as answer:
                 return json.load(answer)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             raise Failure(
                 UNAVAILABLE,
-                f"the management at {self._http} does not answer",
+                f"the management at {self._management_shown} does not answer",
                 reason=str(error),
                 hint="is it --from-management http://user@host:15672, and is the plugin "
                 "rabbitmq_management enabled?",
