@@ -85,6 +85,7 @@ class Pull(Route):
             name=f"{ROUTE_LINK}{record.uuid}",
             terminus=self._source(),
             credit=0,
+            settled=False,
             accepts=False,
             max_size=self.host.settings.max_message_size,
         )

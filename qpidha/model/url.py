@@ -76,6 +76,9 @@ def parse_url(text: str) -> Url:
         return Url()
     encrypted = text.startswith(("amqps:", "amqps://"))
     rest = re.sub(r"^amqps?:(//)?", "", text)
+    scheme, colon, _ = rest.partition("://")
+    if colon and scheme.isalnum():
+        raise ValueError(f"{scheme}:// is not offered; use amqp:// or amqps://")
     credentials, at, addresses = rest.rpartition("@")
     user, password = "", ""
     if at:

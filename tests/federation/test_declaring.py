@@ -20,6 +20,7 @@ BAD_LINKS: list[tuple[dict[str, Any], str]] = [
     ({"addresses": "h,,i"}, "0 addresses|an address is empty|cannot be read"),
     ({"addresses": ",".join(f"h{number}" for number in range(17))}, "17 addresses"),
     ({"addresses": "http://h"}, "cannot be read"),
+    ({"addresses": "http://ann:hush@h"}, "http:// is not offered"),
     ({"addresses": "h", "mechanism": "MAGIC"}, "MAGIC is not known"),
 ]
 BAD_ROUTES: list[tuple[dict[str, Any], str]] = [

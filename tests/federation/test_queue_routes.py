@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from qpidha.amqp.peer.terminus import UNSETTLED
+from qpidha.amqp.server.outgoing import OutgoingLink
 from qpidha.federation.depths import Depths
 from qpidha.federation.management import Management
 from qpidha.management.port import Reply
@@ -41,6 +43,14 @@ def test_a_route_pulls_what_is_on_a_queue_and_what_comes_to_it() -> None:
     assert world.bodies("there", "q") == []
     row = world.call("here", "list_routes")[0]
     assert (row["state"], row["messages"], row["last_error"]) == ("operational", 4, "")
+
+
+def test_a_route_that_pulls_asks_for_messages_that_it_settles() -> None:
+    world = a_pair()
+    pull(world)
+    (there,) = world.nodes["there"].broker.queues["q"].consumers
+    assert isinstance(there, OutgoingLink) and there.end is not None
+    assert there.end.remote_sender_mode() == UNSETTLED
 
 
 def test_a_route_pushes_what_is_on_a_queue_and_what_comes_to_it() -> None:

@@ -40,7 +40,20 @@ def test_no_url_is_empty(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["a,", ",a", "a:0", "a:65536", "a:b", "rdma:a", "a b", "[::1", "amqp:", "a/b,c"]
+    "text",
+    [
+        "a,",
+        ",a",
+        "a:0",
+        "a:65536",
+        "a:b",
+        "rdma:a",
+        "a b",
+        "[::1",
+        "amqp:",
+        "a/b,c",
+        "http://a:b@c",
+    ],
 )
 def test_a_broken_url_is_refused(text):
     with pytest.raises(ValueError):

@@ -217,7 +217,8 @@ class Connection:
 
         `terminus` describes the peer's end where an address is not enough, `other` ours. A
         receiver's `credit` is topped up by itself unless it is given, and it takes messages of up
-        to `max_size` bytes, 0 for any. A sender that is not `settled` hears of outcomes.
+        to `max_size` bytes, 0 for any. A sender that is not `settled` hears of outcomes, and to a
+        receiver that is not the peer is asked to send nothing settled.
         """
         end = self.new_end(name, sender=sender)
         link = ServiceLink(self, end, service, address)

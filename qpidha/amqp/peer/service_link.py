@@ -151,7 +151,7 @@ class ServiceLink:
         self._accepts = accepts
         self._settled = settled
         self._manual = credit >= 0
-        mode = MIXED if not self.sends else SETTLED if settled else UNSETTLED
+        mode = UNSETTLED if not settled else SETTLED if self.sends else MIXED
         self.end.open(source, target, properties=properties, mode=mode)
         if not self.sends and credit:
             self.end.flow(credit if self._manual else self._window)
