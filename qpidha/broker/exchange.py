@@ -10,7 +10,7 @@ kin; RabbitMQ's exchange to exchange bindings and its rabbitmq_consistent_hash_e
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from qpidha.broker.hashing import MOST_WEIGHT, Ring, bytes_of, read_weight
 from qpidha.broker.topic import (
@@ -97,6 +97,13 @@ class Binding:
         self.arguments = arguments
 
 
+class Watcher(Protocol):
+    """Watches the bindings of an exchange."""
+
+    def bindings_changed(self) -> None:
+        """A binding came or went, or the exchange is gone; this may be in the middle of it."""
+
+
 class Exchange:
     """The base of all types: the bindings, and counters."""
 
@@ -105,7 +112,6 @@ class Exchange:
         "alternate",
         "bytes_dropped",
         "bytes_received",
-        "changes",
         "dropped",
         "ends_unbound",
         "incoming",
@@ -116,6 +122,7 @@ class Exchange:
         "senders",
         "uid",
         "uuid",
+        "watchers",
     )
     reads_keys = True
     """Whether it makes a difference which key a message has."""
@@ -135,8 +142,8 @@ class Exchange:
         """(exchange uid, key) of each binding that leads here."""
         self.leads_on = 0
         """How many of the bindings lead to other exchanges."""
-        self.changes = 0
-        """How often a binding came or went."""
+        self.watchers: dict[Watcher, None] = {}
+        """Who hears that a binding came or went, or that the exchange is gone."""
         self.senders = 0
         """How many links send to it: an auto-delete exchange stays as long as one does."""
         self.ends_unbound = False
@@ -179,8 +186,8 @@ class Exchange:
         bindings_to(destination)[self.uid, key] = None
         self.leads_on += isinstance(destination, Exchange)
         self.ends_unbound = True
-        self.changes += 1
         self._added(binding)
+        self.tell_watchers()
 
     def unbind(self, destination: Destination, key: str) -> None:
         """Remove a binding if it exists."""
@@ -188,8 +195,13 @@ class Exchange:
         if binding is not None:
             del bindings_to(destination)[self.uid, key]
             self.leads_on -= isinstance(destination, Exchange)
-            self.changes += 1
             self._removed(binding)
+            self.tell_watchers()
+
+    def tell_watchers(self) -> None:
+        """Tell who watches the bindings that they are others now."""
+        for watcher in self.watchers:
+            watcher.bindings_changed()
 
     def check_binding(self, key: str, arguments: Mapping[str, Any]) -> None:
         """Raise InvalidArgument for a binding that this type cannot follow."""

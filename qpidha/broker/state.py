@@ -615,6 +615,7 @@ class State:
         self.to_follow.pop(exchange, None)
         del self.exchanges[exchange.name]
         del self.by_uid[exchange.uid]
+        exchange.tell_watchers()
         if self.local_log is not None and exchange.uid < LOCAL_UID:
             self.local_log.gone(exchange)
 

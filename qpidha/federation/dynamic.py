@@ -24,6 +24,7 @@ from qpidha.model.errors import RefusedRequest
 if TYPE_CHECKING:
     from qpidha.amqp.peer.connection import Connection
     from qpidha.amqp.peer.service_link import ServiceLink
+    from qpidha.broker.exchange import Exchange
     from qpidha.federation.route import Home
     from qpidha.model.records import RouteDeclared
 
@@ -41,8 +42,8 @@ class Dynamic(Pull):
         self._management: Management | None = None
         self._bound: Wanted = {}
         """What is bound at the other end, or is being bound."""
-        self._changes = -1
-        """The changes of the exchange here that were looked at."""
+        self._exchange: Exchange | None = None
+        """The exchange here, which tells when its bindings change."""
         self._trouble = ""
 
     @property
@@ -59,8 +60,9 @@ class Dynamic(Pull):
             )
         link = super()._attach(connection)
         self._management = Management(self, connection, f"qpidha.route.{self.record.uuid}")
-        self._bound, self._changes, self._trouble = {}, -1, ""
-        self._want_turn()
+        self._bound, self._trouble = {}, ""
+        self._exchange = self.broker.exchange(self.record.destination)
+        self._exchange.watchers[self] = None
         return link
 
     def _source(self) -> Terminus:
@@ -76,6 +78,9 @@ class Dynamic(Pull):
         management, self._management = self._management, None
         if management is not None:
             management.close()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.watchers.pop(self, None)
         super()._end()
 
     def _leave(self, *, for_good: bool = False) -> None:
@@ -83,37 +88,42 @@ class Dynamic(Pull):
             self._management.ask("delete_queue", {"name": self.queue_there})
         super()._leave(for_good=for_good)
 
+    def _begin(self, link: ServiceLink) -> None:
+        super()._begin(link)
+        self._want_turn()
+
+    def bindings_changed(self) -> None:
+        """Other keys are bound here than before, or the exchange is gone."""
+        self._want_turn()
+
     def turn(self) -> None:
-        """See whether other keys are bound here than before."""
+        """Have the other end bind what is bound here."""
         trouble, self._trouble = self._trouble, ""
         if trouble and self.link is not None:
             self.fail(trouble)
             return
-        if self.link is not None:
-            self._want_turn()  # Of another binding nobody tells; to look is one comparison.
-        management, exchange = self._management, self.broker.exchanges.get(self.record.destination)
+        management = self._management
         if management is None or self.link is None or not self.link.remote_source.kind:
-            return
-        if exchange is None:
+            return  # With its beginning comes another turn.
+        if self.broker.exchanges.get(self.record.destination) is not self._exchange:
             self.fail(f"There is no exchange {self.record.destination}")
-            return
-        if exchange.changes == self._changes:
             return
         wanted = self._wanted()
         there = {"exchange": self.record.source, "queue": self.queue_there}
         for key in [key for key in self._bound if key not in wanted]:
             if not management.is_free:
-                return  # The answers call again.
+                self._want_turn()  # Until answers have come.
+                return
             del self._bound[key]
             management.ask("unbind", {**there, "key": key})
         for key, arguments in wanted.items():
             if self._bound.get(key) == arguments:
                 continue
             if not management.is_free:
+                self._want_turn()
                 return
             self._bound[key] = arguments
             management.ask("bind", {**there, "key": key, "arguments": arguments})
-        self._changes = exchange.changes
 
     def _wanted(self) -> Wanted:
         """Return what is to be bound at the other end, with the tags of those that it is for."""
@@ -138,4 +148,5 @@ class Dynamic(Pull):
         """The other end does not do what it is asked."""
         if method in ("unbind", "delete_queue"):
             return  # It is gone already.
+        self._want_turn()
         self._trouble = f"the other end refuses {method}: {why}"

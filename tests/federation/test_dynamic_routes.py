@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qpidha.broker.federation import FED_TAGS
+from qpidha.federation.dynamic import Dynamic
 from qpidha.model.errors import InvalidArgument
 from tests.federation.world import World
 
@@ -104,6 +105,47 @@ def test_the_next_primary_goes_on_with_the_same_bindings() -> None:
     world.run(3)
     assert keys(world, "s") == ["k", "l"] and len(world.nodes["s"].broker.queues) == 1
     assert world.bodies("b", "q") == [1]
+
+
+def test_a_route_takes_no_part_in_turns_in_which_no_binding_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns: list[Dynamic] = []
+    turn = Dynamic.turn
+
+    def counted(route: Dynamic) -> None:
+        turns.append(route)
+        turn(route)
+
+    monkeypatch.setattr(Dynamic, "turn", counted)
+    world = brokers("here", "there")
+    add(world, "here", "there")
+    bind(world, "here", "k")
+    assert turns
+    turns.clear()
+    world.send("here", "q", *range(10))
+    world.run(3)
+    assert not turns
+    bind(world, "here", "l")
+    assert turns and keys(world, "there") == ["k", "l"]
+
+
+def test_a_route_hears_that_its_exchange_is_gone_and_goes_on_with_the_next_one() -> None:
+    world = brokers("here", "there")
+    world.call("here", "declare_exchange", name="x", type="topic")
+    add(world, "here", "there", destination="x")
+    world.call("here", "delete_exchange", name="x")
+    world.run(1)
+    route = world.route("here", "from-there")
+    assert route["state"] == "waiting" and "no exchange x" in str(route["last_error"])
+    world.call("here", "declare_exchange", name="x", type="topic")
+    world.call("here", "declare_queue", name="q")
+    world.run(5)
+    world.call("here", "bind", exchange="x", queue="q", key="k")
+    world.run(1)
+    assert keys(world, "there") == ["k"]
+    world.publish("there", "amq.topic", "k", 1)
+    assert world.bodies("here", "q") == [1]
 
 
 def test_what_cannot_be_is_said() -> None:
