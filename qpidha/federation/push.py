@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 from qpidha.amqp.peer.terminus import ACCEPTED, MODIFIED, REJECTED, Outcome
 from qpidha.broker.federation import QUEUE, ROUTE_LINK
 from qpidha.broker.queues.dispatch import MAX_REFUSALS, Refusals
-from qpidha.federation.route import Route, State
+from qpidha.federation.route import LONGEST_ERROR, Route, State
 from qpidha.federation.trace import tags_of, with_tags
+from qpidha.model.duration import SECOND
 from qpidha.model.errors import ProtocolViolation
+from qpidha.model.event_codes import ROUTE_REJECTED
 from qpidha.model.message_view import departure
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.connection import Connection
     from qpidha.amqp.peer.service_link import ServiceLink
+    from qpidha.amqp.peer.terminus import PeerError
     from qpidha.broker.queues.queue import Queue
     from qpidha.broker.queues.selection import Selector
     from qpidha.federation.route import Home
@@ -32,6 +35,8 @@ MOST_BYTES = 16 << 20
 """Bytes that may be on their way over one route."""
 MOST_BACKLOG = 4 << 20
 """Bytes that may wait for the windows of the other end."""
+SILENCE = 60 * SECOND
+"""How often at most it is told that messages are rejected."""
 
 
 class Push(Route):
@@ -57,6 +62,8 @@ class Push(Route):
         self._trouble = ""
         """What ends the attempt in the next turn: the queue may be in the middle of something."""
         self._largest = 0
+        self._silent_until = 0
+        """Until then it is not told again that messages are rejected."""
 
     def _attach(self, connection: Connection) -> ServiceLink:
         record = self.record
@@ -277,11 +284,22 @@ class Push(Route):
         if not self.credit:
             self._refresh()
 
+    def _tell_rejected(self, error: PeerError | None) -> None:
+        """Say why messages leave that are not at the other end; now and then, if they are many."""
+        why = error.explanation if error is not None else "without a reason"
+        self.error = f"the other end has rejected a message: {why}"[:LONGEST_ERROR]
+        if self.host.now >= self._silent_until:
+            self._silent_until = self.host.now + SILENCE
+            text = f"route {self.name} over link {self.home.name}: {self.error}"
+            fields = {"link": self.home.name, "route": self.name}
+            self.host.say("warning", text, ROUTE_REJECTED, **fields)
+
     def _not_taken(self, queue: Queue, message: Message, outcome: Outcome) -> None:
         """The other end did not take a message."""
         self.refused += 1
         if outcome.state == REJECTED:
             queue.reject(message)
+            self._tell_rejected(outcome.error)
             return
         if outcome.state == MODIFIED:
             not_to = self if outcome.undeliverable else None

@@ -180,8 +180,15 @@ class Access:
         if self._ears is not None:
             self._ears.asked(principal, method, values)
 
-    def user_ids(self, principal: Principal) -> frozenset[bytes] | None:
-        """Return what messages of `principal` may have in their user-id; None if anything."""
+    def user_ids(self, principal: Principal, *, is_link: bool = False) -> frozenset[bytes] | None:
+        """Return what messages of `principal` may have in their user-id; None if anything. A link
+        of another broker that the list allows passes on what others have sent there.
+        """
+        if is_link and self.acl is not None:
+            told = told_of(CREATE, ObjectType.LINK, "", {})
+            verdict = self.acl.decide(principal.name, CREATE, ObjectType.LINK, told)
+            if verdict.decision.allows:
+                return None
         is_known = self._settings.auth and principal.name not in ("", ANONYMOUS)
         if not is_known or principal.roles or self._is_of_brokers(principal):
             return None

@@ -658,6 +658,14 @@ ROUTE_REMAINS = _code(
     "The other end could not be told, and keeps for the route what comes.",
     "Delete the queue that the line names at the other end: `qpid-ha queue del NAME`.",
 )
+ROUTE_REJECTED = _code(
+    "QHA8204",
+    "The other end of a route rejects messages.",
+    "The line has the reason of the last one. They are dead letters of the queue that the route "
+    "takes from, and gone if that has no place for dead letters.",
+    "Look at the reason. A user-id of somebody else is taken of a link that logs in as the user of "
+    "`ha-username` there, or whom the acl-file there lets `create link`.",
+)
 
 # -- mistakes of the broker itself -----------------------------------------------------------------
 

@@ -140,8 +140,10 @@ class AccessControl(Protocol):
     def asked(self, principal: Principal, method: str, values: Mapping[str, object]) -> None:
         """Hear that `principal` has the broker do this."""
 
-    def user_ids(self, principal: Principal) -> frozenset[bytes] | None:
-        """Return what messages of `principal` may have in their user-id; None if anything."""
+    def user_ids(self, principal: Principal, *, is_link: bool = False) -> frozenset[bytes] | None:
+        """Return what messages of `principal`, or of a link of another broker that has logged in
+        so, may have in their user-id; None if anything.
+        """
 
     def forged(self, principal: Principal, user_id: object) -> Unauthorized:
         """Hear of a message with another user-id; return what it is refused with."""

@@ -63,7 +63,7 @@ class AnAccess:
         key = "/" + given["routingkey"] if "routingkey" in given else ""
         self.told.append(f"{principal} {action} {object_type} {name}{key}")
 
-    def user_ids(self, principal: Principal) -> frozenset[bytes] | None:
+    def user_ids(self, principal: Principal, *, is_link: bool = False) -> frozenset[bytes] | None:
         return None
 
     def forged(self, principal: Principal, user_id: object) -> Unauthorized:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from qpidha.amqp.peer.sasl import Users, lines_of_user
 from qpidha.federation.trace import TRACE
-from qpidha.model.event_codes import ROUTE_DOWN
+from qpidha.management.acl_file import read
+from qpidha.model.event_codes import ROUTE_DOWN, ROUTE_REJECTED
 from tests.federation.test_queue_routes import a_pair, pull
 from tests.federation.world import World
 
@@ -154,6 +157,40 @@ def test_many_messages_that_left_here_before_stay_and_cost_no_endless_search() -
     assert len(world.bodies("here", "q")) == 300 and world.bodies("there", "back") == []
     world.send("here", "q", "new")
     assert world.bodies("there", "back") == ["new"]
+
+
+LINKS = "acl allow ann create link\n"
+OTHERS = "acl deny all create link\nacl allow all all\n"
+
+
+@pytest.mark.parametrize(
+    ("rules", "passes"), [("", False), (OTHERS, False), (LINKS + OTHERS, True)]
+)
+def test_a_link_passes_on_what_others_sent_where_the_list_there_lets_it(
+    rules: str, passes: bool
+) -> None:
+    world = World()
+    users = Users.parse("\n".join(lines_of_user("ann", "secret", bytes)))
+    there = world.add("there", auth=True, users=users)
+    world.add("here", auth=False)
+    for name in ("here", "there"):
+        world.call(name, "declare_queue", name="q")
+    world.call(
+        "here", "declare_link", name="l", addresses="there", username="ann", password="secret"
+    )
+    world.run(2)
+    if rules:
+        there.access.use(read(rules)[0])
+    pull(world, direction="push")
+    world.send("here", "q", *range(50), properties={"user_id": b"bob"})
+    world.run(2)
+    assert world.bodies("here", "q") == []
+    assert world.bodies("there", "q") == (list(range(50)) if passes else [])
+    told = [line for line in world.lines["here"] if line.event_code == ROUTE_REJECTED]
+    assert len(told) == (0 if passes else 1)
+    if not passes:
+        assert "user-id 'bob'" in told[0].text
+        assert "user-id 'bob'" in str(world.route("here", "r")["last_error"])
 
 
 def test_what_is_rejected_there_goes_to_the_dead_letters_here() -> None:

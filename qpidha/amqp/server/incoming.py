@@ -120,6 +120,7 @@ class IncomingLink(ReceivingLink):
         "_counters",
         "_exchange",
         "_exchange_used",
+        "_is_of_link",
         "_key",
         "_largest",
         "_largest_before",
@@ -139,7 +140,8 @@ class IncomingLink(ReceivingLink):
         self._broker = self._host.broker
         self.address = address
         self._queue: Queue | None = None
-        names = self._host.access.user_ids(self._connection.principal)
+        self._is_of_link = FED_LINK in self._connection.remote_properties
+        names = self._host.access.user_ids(self._connection.principal, is_link=self._is_of_link)
         self._take_in: Arrival = arrival if names is None else partial(arrival_from, names)
         """Gives what is to be kept of a message that the peer may send."""
         is_annotated = self._host.settings.announce_product == "rabbitmq"
@@ -547,7 +549,7 @@ class IncomingLink(ReceivingLink):
     def _key_of(self, payload: bytes) -> str:
         """Return the key that a message to the exchange of this link has, if it may have that."""
         found = properties(payload)
-        if FED_LINK in self._connection.remote_properties:
+        if self._is_of_link:
             found = {"subject": key_in(payload)}
         key = self._subject(found, self._exchange)
         if self._host.access.each_message:
