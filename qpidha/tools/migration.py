@@ -41,8 +41,9 @@ NOTES = "migration.notes."
 NOTE_ARGUMENTS = {"qpid.max_count": 1, "qpid.policy_type": "ring", "qpid.replicate": "all"}
 MOST_AHEAD = 2000
 """Messages that the source may have sent and not heard of again: so many a note remembers."""
-BYTES_AHEAD = 64 << 20
-FIRST_AHEAD = 20
+BYTES_AHEAD = 16 << 20
+"""The same in bytes; several queues are moved at a time."""
+FIRST_AHEAD = 5
 """Before it is known how large they are."""
 BATCH, BATCH_BYTES = 500, 8 << 20
 MOST_REFUSED = 1000

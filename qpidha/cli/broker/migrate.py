@@ -11,16 +11,18 @@ import base64
 import json
 import os
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from getpass import getpass
 from http.client import HTTPException
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 import typer
@@ -30,16 +32,16 @@ from qpidha.cli.broker.definitions import primary_link
 from qpidha.cli.broker.messages import amqp_targets
 from qpidha.client.aio import Client
 from qpidha.client.command.arguments import Options
-from qpidha.client.command.ask import ask_primary
+from qpidha.client.command.ask import BrokerLink, ask_primary
 from qpidha.client.command.clients import endpoints_of, tls_of
 from qpidha.client.command.exits import Failure, failure_of, failures
 from qpidha.client.command.output import EPILOG, print_json, print_table, talk
 from qpidha.client.command.passwords import read_password
 from qpidha.client.endpoint import Endpoint, Tls, parse_endpoints
-from qpidha.client.errors import ClientError, LoginError, TlsError
+from qpidha.client.errors import ClientError, LinkError, LoginError, TlsError
 from qpidha.client.management import AmqpManagement
 from qpidha.model.errors import RefusedRequest
-from qpidha.model.exit_codes import DATA_ERROR, NO, NO_INPUT, OK, UNAVAILABLE, USAGE
+from qpidha.model.exit_codes import DATA_ERROR, NO, NO_INPUT, NO_PERMISSION, OK, UNAVAILABLE, USAGE
 from qpidha.tools.definitions import (
     Definition,
     Kind,
@@ -52,6 +54,7 @@ from qpidha.tools.definitions import (
 from qpidha.tools.migration import NOTE_ARGUMENTS, NOTES, CannotMove, Count, Mover, note_queue
 from qpidha.tools.rabbitmq_definitions import read as read_rabbitmq
 
+T = TypeVar("T")
 HEARTBEAT = 10.0
 PATIENCE = 60.0
 """Seconds that one side may be away."""
@@ -60,6 +63,10 @@ TOLD_EVERY = 2.0
 HTTP_TIMEOUT = 20.0
 MOST_REASONS = 10
 """Refused messages whose reason is shown."""
+AT_A_TIME = 8
+"""Queues that are moved at a time, each over connections of its own: for each it has to wait until
+the source is silent.
+"""
 DELAYED = 10.0
 """Seconds by which the counts of RabbitMQ's management may be late."""
 HEADS = ("QUEUE", "AT SOURCE", "MOVED", "KNOWN", "PERHAPS TWICE", "REFUSED", "LEFT", "HERE", "NOW")
@@ -153,7 +160,8 @@ class Source:
         if self.is_ours:
             rows = self._ask("list_queues")
         elif self._http:
-            rows = self._get(f"/api/queues/{quote(vhost, safe='')}?columns=name,messages")
+            place = f"/api/queues/{quote(vhost, safe='')}?columns=name,messages"
+            rows = self._get(place, vhost=vhost)
         else:
             return {}
         return {str(row["name"]): int(row.get("messages") or 0) for row in rows}
@@ -192,8 +200,11 @@ class Source:
         """The management as it is told of: without the password that may be in it."""
         return self._http.rpartition("@")[2]
 
-    def _get(self, path: str) -> Any:
-        """Ask RabbitMQ's management over HTTP. Raises Failure."""
+    def _get(self, path: str, *, vhost: str = "") -> Any:
+        """Ask RabbitMQ's management over HTTP, for what is of a virtual host if one is named.
+        Raises Failure.
+        """
+        shown, user = f"the management at {self._management_shown}", ""
         first = self._endpoints[0]
         try:
             parts = urlsplit(self._http)
@@ -206,10 +217,22 @@ class Source:
             with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT) as answer:
                 return json.load(answer)
         except (OSError, ValueError, HTTPException) as error:
+            status = error.code if isinstance(error, urllib.error.HTTPError) else 0
+            if status in (401, 403):
+                raise Failure(
+                    NO_PERMISSION,
+                    f"{shown} does not let {user or 'anybody'} in",
+                    hint="--from-password-file; the user needs the tag monitoring or management",
+                ) from error
+            if status == 404 and vhost:
+                raise Failure(
+                    NO, f"{shown} has no virtual host {vhost}", hint="--vhost NAME"
+                ) from error
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise Failure(
                 UNAVAILABLE,
-                f"the management at {self._management_shown} does not answer",
-                reason=str(error),
+                f"{shown} does not answer",
+                reason=f"{status or ''} {getattr(reason, 'strerror', None) or reason}".strip(),
                 hint="is it --from-management http://user@host:15672, and is the plugin "
                 "rabbitmq_management enabled?",
             ) from error
@@ -323,6 +346,34 @@ def _migrate(
     raise typer.Exit(code)
 
 
+async def _aside(work: Callable[[], T]) -> T:
+    """Do what waits for an answer in a thread. An interrupt does not wait for its end, nor does the
+    end of the program, as they would for one of `asyncio.to_thread`.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def tell(found: T | None, error: Exception | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(cast(T, found))
+
+    def run() -> None:
+        found, error = None, None
+        try:
+            found = work()
+        except Exception as trouble:  # noqa: BLE001  # It is raised where this is awaited.
+            error = trouble
+        with suppress(RuntimeError):  # The loop has ended: nobody waits.
+            loop.call_soon_threadsafe(tell, found, error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await done
+
+
 def _of_source(error: ClientError) -> Failure:
     """Say why the source does not let us in, in the words of its options."""
     failure = failure_of(error)
@@ -395,32 +446,35 @@ class _Migration:
 
     async def run(self, queues: Sequence[str], wanted: dict[str, Any], *, dry_run: bool) -> int:
         """Do all of it; return the exit code."""
-        options = self._options
-        targets = amqp_targets(options)
-        here = Client(
-            endpoints_of(targets, options), tls=tls_of(options), **self._manners("the target")
-        )
-        there = Client(self._endpoints, tls=self._tls, **self._manners("the source"))
+        here, there = self._client_here(), self._client_there()
         try:
-            await there.open(options.patience())
+            await there.open(self._options.patience())
         except ClientError as error:
             raise _of_source(error) from error
         async with there:
             self._source.meet(there.broker_properties, self._form)
             async with here:
                 self._check_ends(there, here)
-                self._rows = await asyncio.to_thread(self._plan, list(queues))
+                self._rows = await _aside(partial(self._plan, list(queues)))
                 if dry_run:
                     self._report(dry_run=True)
                     return OK if all(row.exists for row in self._rows) else NO
-                await asyncio.to_thread(self._declare, wanted)
+                await _aside(partial(self._declare, wanted))
                 try:
                     await self._move(there, here)
                 finally:
-                    await asyncio.to_thread(self._count_again)
+                    await _aside(self._count_again)
                     self._report(dry_run=False)
         is_done = all(row.count.is_done and not row.count.refused for row in self._rows)
         return OK if is_done else NO
+
+    def _client_here(self) -> Client:
+        options = self._options
+        where = endpoints_of(amqp_targets(options), options)
+        return Client(where, tls=tls_of(options), **self._manners("the target"))
+
+    def _client_there(self) -> Client:
+        return Client(self._endpoints, tls=self._tls, **self._manners("the source"))
 
     def _manners(self, side: str) -> dict[str, Any]:
         def told(event: str, endpoint: Endpoint, error: ClientError | None) -> None:
@@ -478,55 +532,53 @@ class _Migration:
         ]
 
     def _present(self) -> dict[str, int]:
-        return {row["name"]: int(row["messages"]) for row in self._listed()}
-
-    def _listed(self) -> list[dict[str, Any]]:
-        """List the queues of the target."""
         link = primary_link(self._options)
         try:
-            rows: list[dict[str, Any]] = link.call(
-                "list_queues", {"fields": "name messages durable"}
-            )
+            return {row["name"]: int(row["messages"]) for row in self._listed(link)}
         finally:
             link.close()
+
+    def _listed(self, link: BrokerLink) -> list[dict[str, Any]]:
+        """List the queues of the target."""
+        rows: list[dict[str, Any]] = link.call("list_queues", {"fields": "name messages durable"})
         return rows
 
     def _declare(self, wanted: dict[str, Any]) -> None:
         """Have every queue at the target, and one for the notes of each. Raises Failure."""
-        absent = [row for row in self._rows if not row.exists]
-        if absent:
-            self._declare_as_there({row.queue for row in absent})
-        for row in absent:
-            if row.exists:
-                continue
-            if not wanted["declare"]:
-                raise Failure(
-                    NO,
-                    f"the target has no queue {row.queue}",
-                    hint="--declare creates it; or first qpid-ha definitions import --from "
-                    "rabbitmq or qpid",
-                )
-            params = {"name": row.queue, "durable": True, "arguments": wanted["arguments"]}
-            ask_primary(self._options, "declare_queue", params)
-            row.exists, row.target_before = True, 0
-        durable = {row["name"] for row in self._listed() if row["durable"]}
-        for row in self._rows:
-            # What is known of a queue lives as long as what is on it.
-            name, lasts = self._notes(row), row.queue in durable
-            params = {"name": name, "durable": lasts, "arguments": NOTE_ARGUMENTS}
-            ask_primary(self._options, "declare_queue", params)
+        link = primary_link(self._options)
+        try:
+            absent = [row for row in self._rows if not row.exists]
+            if absent:
+                self._declare_as_there({row.queue for row in absent}, link)
+            for row in absent:
+                if row.exists:
+                    continue
+                if not wanted["declare"]:
+                    raise Failure(
+                        NO,
+                        f"the target has no queue {row.queue}",
+                        hint="--declare creates it; or first qpid-ha definitions import --from "
+                        "rabbitmq or qpid",
+                    )
+                params = {"name": row.queue, "durable": True, "arguments": wanted["arguments"]}
+                link.call("declare_queue", params)
+                row.exists, row.target_before = True, 0
+            durable = {row["name"] for row in self._listed(link) if row["durable"]}
+            for row in self._rows:
+                # What is known of a queue lives as long as what is on it.
+                name, lasts = self._notes(row), row.queue in durable
+                params = {"name": name, "durable": lasts, "arguments": NOTE_ARGUMENTS}
+                link.call("declare_queue", params)
+        finally:
+            link.close()
 
-    def _declare_as_there(self, names: set[str]) -> None:
+    def _declare_as_there(self, names: set[str], link: BrokerLink) -> None:
         """Create queues as the source has them, where it tells."""
         definitions = [one for one in self._source.definitions(self._vhost) if one.name in names]
         if not definitions:
             return
-        link = primary_link(self._options)
-        try:
-            steps = planned(definitions, Present.ask(link.call))
-            carry_out(steps, link.call)
-        finally:
-            link.close()
+        steps = planned(definitions, Present.ask(link.call))
+        carry_out(steps, link.call)
         for step in steps:
             if step.outcome not in (Outcome.CREATED, Outcome.UNCHANGED):
                 raise Failure(
@@ -572,22 +624,53 @@ class _Migration:
     # Moving.
 
     async def _move(self, there: Client, here: Client) -> None:
-        for row in self._rows:
-            mover = Mover(
-                there,
-                here,
-                address=self._source.address(row.queue),
-                queue=row.queue,
-                notes=self._notes(row),
-                drains=self._source.drains,
-                told=partial(self._tell, row),
-            )
-            row.count = mover.count
-            try:
-                await mover.run()
-            except CannotMove as error:
-                raise Failure(NO, error.text, hint=error.hint) from error
-            await asyncio.to_thread(self._forget_notes, row)
+        """Move several queues at a time. One that cannot go on holds up no other; why is raised at
+        the end.
+        """
+        waiting = deque(self._rows)
+        troubles: list[Failure] = []
+
+        async def work(there: Client, here: Client) -> None:
+            while waiting:
+                try:
+                    await self._move_queue(waiting.popleft(), there, here)
+                except CannotMove as error:
+                    troubles.append(Failure(NO, error.text, hint=error.hint))
+                except LinkError as error:
+                    troubles.append(failure_of(error))
+
+        async def work_beside() -> None:
+            async with self._client_there() as there, self._client_here() as here:
+                await work(there, here)
+
+        beside = range(min(AT_A_TIME, len(waiting)) - 1)
+        tasks = [
+            asyncio.create_task(each)
+            for each in (work(there, here), *(work_beside() for _ in beside))
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        for trouble in troubles[1:MOST_REASONS]:
+            talk(self._options, f"error: {trouble.explanation}")
+        if troubles:
+            raise troubles[0]
+
+    async def _move_queue(self, row: Row, there: Client, here: Client) -> None:
+        mover = Mover(
+            there,
+            here,
+            address=self._source.address(row.queue),
+            queue=row.queue,
+            notes=self._notes(row),
+            drains=self._source.drains,
+            told=partial(self._tell, row),
+        )
+        row.count = mover.count
+        await mover.run()
+        await _aside(partial(self._forget_notes, row))
 
     def _forget_notes(self, row: Row) -> None:
         with suppress(Failure):
