@@ -16,6 +16,7 @@ from qpidha.amqp.peer.terminus import (
     ACCEPTED,
     MODIFIED,
     RELEASED,
+    SETTLED,
     Outcome,
     Pointer,
     Terminus,
@@ -135,6 +136,12 @@ class Pull(Route):
         return None if available is None else max(available, self._returned)
 
     def _begin(self, link: ServiceLink) -> None:
+        if link.end is not None and link.end.remote_sender_mode() == SETTLED:
+            self._withdraw(
+                "the other end sends messages settled, so what is on its way would be lost with "
+                "the link: have it send them unsettled"
+            )
+            return
         in_effect = set(map(str, link.remote_source.filter))
         wanted = set(map(str, self._source().filter)) - in_effect
         if TOPIC_BINDING in wanted:

@@ -19,6 +19,8 @@ RESERVED = "'\"{}[],:/"
 """What ends a word in options."""
 MOST_NESTED = 32
 FLOAT = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)", re.IGNORECASE)
+PASSWORD = re.compile("(password).*", re.IGNORECASE | re.DOTALL)
+"""What is not shown of a text that cannot be read."""
 TRUTH = {"true": True, "false": False}
 MOST_SIGNED, MOST_UNSIGNED = 2**63, 2**64
 
@@ -81,12 +83,13 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._shown = PASSWORD.sub(r"\1...", text)
         self._at = 0
         self._depth = 0
 
     def error(self, what: str) -> ToolError:
         """Say where reading stopped, and what was expected there."""
-        return ToolError("MalformedAddress", f"{what}, character {self._at} of {self._text}")
+        return ToolError("MalformedAddress", f"{what}, character {self._at} of {self._shown}")
 
     def next_is(self, letter: str) -> bool:
         """Whether this comes next, after white space."""
@@ -112,7 +115,8 @@ class _Reader:
     def expect_end(self) -> None:
         """Refuse what follows."""
         if not self.next_is(""):
-            raise self.error(f"nothing is expected after it, not {self._text[self._at :]!r}")
+            rest = f", not {self._text[self._at :]!r}" if self._shown == self._text else ""
+            raise self.error(f"nothing is expected after it{rest}")
 
     def word(self, ends: str = RESERVED) -> str:
         """Take everything up to white space or one of these; may be empty."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from qpidha.amqp.peer.terminus import UNSETTLED
+from qpidha.amqp.peer.links import LinkEnd
+from qpidha.amqp.peer.terminus import SETTLED, UNSETTLED
 from qpidha.amqp.server.outgoing import OutgoingLink
 from qpidha.federation.depths import Depths
 from qpidha.federation.management import Management
@@ -51,6 +52,21 @@ def test_a_route_that_pulls_asks_for_messages_that_it_settles() -> None:
     (there,) = world.nodes["there"].broker.queues["q"].consumers
     assert isinstance(there, OutgoingLink) and there.end is not None
     assert there.end.remote_sender_mode() == UNSETTLED
+
+
+def test_a_route_takes_nothing_of_a_source_that_sends_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = a_pair()
+    monkeypatch.setattr(LinkEnd, "remote_sender_mode", lambda end: SETTLED)
+    pull(world)
+    route = world.route("here", "r")
+    assert route["state"] == "waiting" and "sends messages settled" in str(route["last_error"])
+    world.send("there", "q", 1)
+    assert world.bodies("there", "q") == [1] and world.bodies("here", "q") == []
+    monkeypatch.undo()
+    world.run(10)
+    assert world.bodies("here", "q") == [1]
 
 
 def test_a_route_pushes_what_is_on_a_queue_and_what_comes_to_it() -> None:

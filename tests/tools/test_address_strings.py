@@ -97,6 +97,22 @@ def test_a_map_alone_is_read() -> None:
         parse_map("reconnect=true")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{username: u, password: hush",
+        "{Password: 'hush}",
+        "{password: hush} hush",
+        "{password: {hush: 1}, x}",
+        "password=hush",
+    ],
+)
+def test_what_cannot_be_read_is_told_without_the_password_in_it(text: str) -> None:
+    with pytest.raises(ToolError, match=r"(?i)password\.\.\.$") as caught:
+        parse_map(text)
+    assert "hush" not in str(caught.value)
+
+
 def test_policies_are_for_the_role_that_they_name() -> None:
     for policy, roles in (
         ("always", {SENDER, RECEIVER}),
