@@ -16,7 +16,16 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from qpidha.cli.words import COMPLETIONS, Named, dress, nearest, same, words_of
+from qpidha.cli.words import (
+    COMPLETIONS,
+    PROGRAM,
+    Named,
+    dress,
+    nearest,
+    same,
+    words_of,
+    words_of_daemon,
+)
 from qpidha.client.command.arguments import FLAGS, VALUED, WATCH, Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.output import EPILOG, print_json
@@ -191,6 +200,15 @@ MANAGER_COMMANDS = ("promote",)
 """
 NOT_FOUND = "amqp:not-found"
 """Condition of the failure to find what a command line names."""
+QPID_TOOLS = (
+    "qpid-config",
+    "qpid-printevents",
+    "qpid-receive",
+    "qpid-route",
+    "qpid-send",
+    "qpid-stat",
+)
+"""Programs of Qpid that are in qpidha/tools, for completion."""
 COMMON = [word for word in (*VALUED, *FLAGS, *WATCH) if word.startswith("--")]
 """Options of every command."""
 WIDEST = 120
@@ -447,10 +465,10 @@ def _completion(
     shell: Annotated[str, typer.Argument(help="bash, zsh or fish; names: what the scripts ask")],
     line: Annotated[str, typer.Argument(help="for names: the command line up to the cursor")] = "",
 ) -> None:
-    """Print a completion script for bash, zsh or fish.
+    """Print a completion script for bash, zsh or fish, for qpid-ha, qpidhad and Qpid's tools.
 
-    The scripts ask a broker for the names of queues, exchanges and brokers. It has a second to
-    answer; where there is none, commands and options are completed.
+    For qpid-ha the scripts ask a broker for the names of queues, exchanges and brokers. It has a
+    second to answer; without an answer only commands and options are completed.
 
     Example: qpid-ha completion bash > /etc/bash_completion.d/qpid-ha
     """
@@ -467,12 +485,30 @@ def _completion(
         for name in COMMANDS
         if settings_of(context).cluster_manager or name not in MANAGER_COMMANDS
     ]
-    tree = {"": [*shown, *COMMON]}
+    tree = {PROGRAM: [*shown, *COMMON]}
     for name in shown:
         command = _command_named(name)
         if command is not None:
-            tree |= words_of(command, name, COMMON)
-    print(COMPLETIONS[shell](tree, Named([*names.ARGUMENTS], [*names.VALUES])))
+            tree |= words_of(command, f"{PROGRAM} {name}", COMMON)
+    tree["qpidhad"] = words_of_daemon()
+    for program in QPID_TOOLS:
+        tree |= _words_of_tool(program)
+    named = [f"{PROGRAM} {command}" for command in names.ARGUMENTS]
+    print(COMPLETIONS[shell](tree, Named(named, [*names.VALUES])))
+
+
+def _words_of_tool(program: str) -> dict[str, list[str]]:
+    """What may follow one of Qpid's tools, and each command of it."""
+    tool = import_module(f"qpidha.tools.{program.replace('-', '_')}")
+    groups = tool.make_parser().option_groups
+    options = [each.get_opt_string() for group in groups for each in group.option_list]
+    options.append("--help")
+    found = {program: options}
+    for path, words in getattr(tool, "FOLLOWING", {}).items():
+        at = f"{program} {path}".strip()
+        found |= {f"{at} {word}": options for word in words}
+        found[at] = [*words, *options]
+    return found
 
 
 def _command_named(name: str) -> Any:

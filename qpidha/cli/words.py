@@ -96,12 +96,15 @@ def _distance(one: str, other: str) -> int:
 
 # -- completion -----------------------------------------------------------------------------------
 
-Tree = Mapping[str, list[str]]
-"""What may follow, by the words of the command so far."""
+PROGRAM = "qpid-ha"
+Tree = Mapping[str, Sequence[str]]
+"""What may follow, by the program and the words of its command so far."""
 
 
 class Named(NamedTuple):
-    """Where names may follow that a broker is asked for, with `qpid-ha completion names LINE`."""
+    """Commands and options of qpid-ha after which names may follow that a broker is asked for, with
+    `qpid-ha completion names LINE`.
+    """
 
     commands: Sequence[str]
     options: Sequence[str]
@@ -123,26 +126,35 @@ def words_of(command: Any, path: str, common: list[str]) -> dict[str, list[str]]
     return found
 
 
+def words_of_daemon() -> list[str]:
+    """List what may follow qpidhad."""
+    return [*(f"--{word}" for word in WORDS), *(f"--{name}" for name in OPTIONS)]
+
+
+def _programs(tree: Tree) -> str:
+    return " ".join(path for path in tree if " " not in path)
+
+
 def _alternatives(words: Sequence[str]) -> str:
     return "|".join(shlex.quote(word) for word in words)
 
 
 def _bash(tree: Tree, named: Named) -> str:
     rows = "\n".join(
-        f"  [{shlex.quote(path or '_')}]={shlex.quote(' '.join(words))}"
-        for path, words in tree.items()
+        f"  [{shlex.quote(path)}]={shlex.quote(' '.join(words))}" for path, words in tree.items()
     )
     at, options = _alternatives(named.commands), _alternatives(named.options)
     return f"""declare -gA _qpid_ha_words=(
 {rows}
 )
 _qpid_ha() {{
-  local at=_ word next
+  local at=${{COMP_WORDS[0]##*/}} word next
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    if [ "$at" = _ ]; then next=$word; else next="$at $word"; fi
-    [ -n "$next" ] && [ -n "${{_qpid_ha_words[$next]+is}}" ] && at=$next
+    next="$at $word"
+    [ -n "${{_qpid_ha_words[$next]+is}}" ] && at=$next
   done
   COMPREPLY=($(compgen -W "${{_qpid_ha_words[$at]}}" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+  [ "${{at%% *}}" = {PROGRAM} ] || return
   local line=${{COMP_LINE:0:COMP_POINT}} name part
   local -a typed
   # A blank behind a backslash belongs to the word.
@@ -158,30 +170,27 @@ _qpid_ha() {{
       COMPREPLY+=("$(printf %q "${{name#"${{part%"${{part##*[:=]}}"}}"}}")")
   done < <(qpid-ha completion names "$line" 2>/dev/null)
 }}
-complete -o default -F _qpid_ha qpid-ha
-complete -o default -W {shlex.quote(" ".join(_daemon()))} qpidhad"""
+complete -o default -F _qpid_ha {_programs(tree)}"""
 
 
 def _zsh(tree: Tree, named: Named) -> str:
     rows = "\n".join(
-        f"    {shlex.quote(path or '_')} {shlex.quote(' '.join(words))}"
-        for path, words in tree.items()
+        f"    {shlex.quote(path)} {shlex.quote(' '.join(words))}" for path, words in tree.items()
     )
     at, options = _alternatives(named.commands), _alternatives(named.options)
-    return f"""#compdef qpid-ha qpidhad
+    return f"""#compdef {_programs(tree)}
 _qpid_ha() {{
-  local at=_ word next
+  local at=$service word next
   local -A table
-  if [[ $service = qpidhad ]]; then compadd -- {" ".join(_daemon())}; return; fi
   table=(
 {rows}
   )
   for word in ${{words[2,CURRENT-1]}}; do
-    if [[ $at = _ ]]; then next=$word; else next="$at $word"; fi
+    next="$at $word"
     (( ${{+table[$next]}} )) && at=$next
   done
   compadd -- ${{=table[$at]}}
-  [[ $PREFIX = -* ]] && return
+  [[ $PREFIX = -* || ${{at%% *}} != {PROGRAM} ]] && return
   case $at in {at}) ;; *) case ${{words[CURRENT-1]}} in {options}) ;; *) return;; esac;; esac
   local line="${{(j: :)words[1,CURRENT-1]}} $PREFIX"
   compadd -- ${{(f)"$(qpid-ha completion names "$line" 2>/dev/null)"}}
@@ -192,22 +201,20 @@ _qpid_ha "$@\""""
 def _fish(tree: Tree, named: Named) -> str:
     lines = []
     for path, words in tree.items():
-        seen = [f"__fish_seen_subcommand_from {word}" for word in path.split()]
+        program, *before = path.split()
+        seen = [f"__fish_seen_subcommand_from {word}" for word in before]
         inner = [word for word in words if not word.startswith("-")]
-        if inner and path:
-            seen.append(f"not __fish_seen_subcommand_from {' '.join(inner)}")
-        when = "; and ".join(seen) or "__fish_use_subcommand"
-        lines.append(f'complete -c qpid-ha -f -n "{when}" -a "{" ".join(words)}"')
-    first = " ".join(dict.fromkeys(path.split()[0] for path in named.commands))
+        if inner:
+            unseen = f"not __fish_seen_subcommand_from {' '.join(inner)}"
+            seen.append(unseen if before else "__fish_use_subcommand")
+        when = f' -n "{"; and ".join(seen)}"' if seen else ""
+        no_files = " -f" if program == PROGRAM else ""
+        lines.append(f'complete -c {program}{no_files}{when} -a "{" ".join(words)}"')
+    first = " ".join(dict.fromkeys(path.split()[1] for path in named.commands))
     when = f"__fish_seen_subcommand_from {first}; or __fish_prev_arg_in {' '.join(named.options)}"
-    asked = "qpid-ha completion names (commandline -cp | string collect) 2>/dev/null"
-    lines.append(f'complete -c qpid-ha -f -n "{when}" -a "({asked})"')
-    lines.append(f'complete -c qpidhad -a "{" ".join(_daemon())}"')
+    asked = f"{PROGRAM} completion names (commandline -cp | string collect) 2>/dev/null"
+    lines.append(f'complete -c {PROGRAM} -f -n "{when}" -a "({asked})"')
     return "\n".join(lines)
-
-
-def _daemon() -> list[str]:
-    return [*(f"--{word}" for word in WORDS), *(f"--{name}" for name in OPTIONS)]
 
 
 COMPLETIONS: dict[str, Callable[[Tree, Named], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}

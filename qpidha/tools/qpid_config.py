@@ -61,6 +61,22 @@ $ qpid-config exchanges -b 10.1.1.7:10000
 $ qpid-config queues -b guest/guest@broker-host:10000
 $ qpid-config bind amq.match q key all colour=red size=5
 """
+LEAST = {
+    "exchanges": 1,
+    "queues": 1,
+    "add": 3,
+    "del": 3,
+    "bind": 3,
+    "unbind": 3,
+    "reload-acl": 1,
+    "list": 2,
+    "log": 1,
+    "shutdown": 1,
+}
+"""Command -> how many words it has at least."""
+KINDS = ("exchange", "queue", "binding")
+FOLLOWING = {"": (*LEAST,), "add": KINDS, "del": KINDS, "list": KINDS}
+"""Words of a command -> words that may follow, for completion."""
 LIMIT_POLICIES = ("none", "reject", "ring", "ring-strict")
 SHOWN_QUEUE = "name,durable,auto_delete,exclusive,alternate,replicate,arguments"
 SHOWN_EXCHANGE = "name,type,durable,alternate,replicate,arguments"
@@ -269,11 +285,9 @@ def _check(words: Sequence[str]) -> None:
     """Raise UsageError for words that are no command, before a broker is asked."""
     if not words:
         return
-    least = {"exchanges": 1, "queues": 1, "bind": 3, "unbind": 3, "list": 2, "log": 1}
-    least |= {"add": 3, "del": 3, "reload-acl": 1, "shutdown": 1}
     command = words[0]
     is_exchange = command == "add" and words[1:2] == ["exchange"]
-    if len(words) < least.get(command, len(words) + 1) + is_exchange:
+    if len(words) < LEAST.get(command, len(words) + 1) + is_exchange:
         raise UsageError
     if command == "log" and len(words) > 2:
         raise UsageError

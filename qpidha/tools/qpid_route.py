@@ -89,6 +89,11 @@ COMMANDS = {
     ("link", "list"): (2, 3),
 }
 """Command -> how many words it has, at least and at most."""
+FOLLOWING = {
+    "": tuple(dict.fromkeys(group for group, _ in COMMANDS)),
+    **{group: tuple(verb for each, verb in COMMANDS if each == group) for group, _ in COMMANDS},
+}
+"""Words of a command -> words that may follow, for completion."""
 READS = (("route", "list"), ("route", "map"), ("link", "list"))
 
 Object = dict[str, Any]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from qpidha.cli.app import COMMANDS, LISTS
+from qpidha.cli.app import COMMANDS, LISTS, QPID_TOOLS
 from qpidha.cli.names import ARGUMENTS, SORTED, VALUES
 from tests.cli.conftest import FakeBroker, Said
 from tests.cli.terminals import terminal
 from tests.cli.test_words import commands
+from tests.documents import ROOT
 from tests.patience import STATE
 
 Run = Callable[..., Said]
@@ -34,6 +37,21 @@ LINES = [
     ("queue list --sort cons", "queue list --sort consumers"),
 ]
 """What is typed, and what is there behind Tab."""
+
+
+OF_TOOLS = [
+    ("qpid-config que", "qpid-config queues"),
+    ("qpid-config add ex", "qpid-config add exchange"),
+    ("qpid-config add queue q --repl", "qpid-config add queue q --replicate"),
+    ("qpid-stat --sort", "qpid-stat --sort-by"),
+    ("qpid-route dy", "qpid-route dynamic"),
+    ("qpid-route route fl", "qpid-route route flush"),
+    ("qpid-send -a q --content-std", "qpid-send -a q --content-stdin"),
+    ("qpid-receive --verify", "qpid-receive --verify-sequence"),
+    ("qpid-printevents --heart", "qpid-printevents --heartbeats"),
+    ("qpidhad --ha-clu", "qpidhad --ha-cluster"),
+]
+"""The same of the other programs, which ask no broker for names."""
 
 
 @pytest.fixture
@@ -62,8 +80,32 @@ def test_tab_in_bash(named: FakeBroker, tmp_path: Path, typed: str, there: str) 
         shell.see(f"qpid-ha {there}")
 
 
+@pytest.mark.parametrize(("typed", "there"), OF_TOOLS)
+def test_tab_in_bash_completes_the_other_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, there: str
+) -> None:
+    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
+    rc = tmp_path / "rc"
+    rc.write_text("source <(qpid-ha completion bash); bind 'set bell-style none'; PS1='$ '\n")
+    with terminal("bash", "--noprofile", "--rcfile", str(rc), "-i", columns=200) as shell:
+        shell.see("$ ")
+        shell.press(f"{typed}\t".encode())
+        shell.see(there)
+
+
+def test_every_program_for_people_is_completed(qpid_ha: Run) -> None:
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert [name for name in scripts if name.startswith("qpid-")] == sorted(
+        ("qpid-ha", *QPID_TOOLS)
+    )
+    for shell in ("bash", "zsh", "fish"):
+        script = qpid_ha("completion", shell).out
+        for program in ("qpid-ha", "qpidhad", *QPID_TOOLS):
+            assert re.search(rf"(#compdef|complete) .*\b{program}\b", script), (shell, program)
+
+
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
-@pytest.mark.parametrize(("typed", "there"), LINES[3:8])
+@pytest.mark.parametrize(("typed", "there"), [*LINES[3:8], *OF_TOOLS[1:4]])
 def test_tab_in_zsh(named: FakeBroker, tmp_path: Path, typed: str, there: str) -> None:
     # Ctrl-X shows the line as it is: what Tab does not change is not written again.
     (tmp_path / ".zshrc").write_text(
@@ -74,14 +116,16 @@ def test_tab_in_zsh(named: FakeBroker, tmp_path: Path, typed: str, there: str) -
         subprocess.run([f"{BIN}/qpid-ha", "completion", "zsh"], stdout=script, check=True)
     with terminal("zsh", "-d", "-i", columns=200, ZDOTDIR=str(tmp_path)) as shell:
         shell.see("$ ")
-        shell.press(f"qpid-ha {typed}\t\x18".encode())
-        shell.see(f"LINE<qpid-ha {there}>")
+        program = "" if typed.startswith("qpid-") else "qpid-ha "
+        shell.press(f"{program}{typed}\t\x18".encode())
+        shell.see(f"LINE<{program}{there}>")
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
-@pytest.mark.parametrize(("typed", "there"), LINES[3:8])
+@pytest.mark.parametrize(("typed", "there"), [*LINES[3:8], *OF_TOOLS[1:4]])
 def test_tab_in_fish(named: FakeBroker, tmp_path: Path, typed: str, there: str) -> None:
-    script = f"qpid-ha completion fish | source; complete -C 'qpid-ha {typed}'"
+    program = "" if typed.startswith("qpid-") else "qpid-ha "
+    script = f"qpid-ha completion fish | source; complete -C '{program}{typed}'"
     done = subprocess.run(
         ["fish", "-N", "-c", script],
         capture_output=True,

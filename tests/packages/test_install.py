@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import pytest
 
+from qpidha.cli.app import QPID_TOOLS
 from qpidha.manager.builtin.credentials import PROGRAMS, Credentials
 from qpidha.node import VERSION
 from tests.console.grafana_dashboard import asked
@@ -166,9 +167,15 @@ def test_installed_started_reloaded_removed_and_purged(host: Host) -> None:
         assert "usage" in host.run(program, "--help")
     for page in ("man1/qpid-ha.1.gz", "man8/qpidhad.8.gz"):
         assert "qpidha" in host.run("zcat", f"/usr/share/man/{page}")
+    for tool in QPID_TOOLS:
+        assert "sage" in host.run(tool, "--help")
+        assert tool in host.run("zcat", f"/usr/share/man/man1/{tool}.1.gz")
     modes = host.run("stat", "-c", "%U:%G %a", "/etc/qpidha", CONFIGURATION, "/var/lib/qpidha")
     assert modes.splitlines() == ["root:qpidha 750", "root:qpidha 640", "qpidha:qpidha 750"]
-    assert "qpid-ha" in host.run("cat", "/usr/share/bash-completion/completions/qpid-ha")
+    for program in ("qpid-ha", "qpidhad", *QPID_TOOLS):
+        assert program in host.run("cat", f"/usr/share/bash-completion/completions/{program}")
+        script = f"/usr/share/fish/vendor_completions.d/{program}.fish"
+        assert f"complete -c {program} " in host.run("cat", script)
     assert "<resource-agent" in host.run(
         "/usr/lib/ocf/resource.d/qpidha/broker", "meta-data", code=0
     )
