@@ -89,10 +89,23 @@ def commands(session: str) -> list[Command]:
     return found
 
 
+NUMBER = re.compile(r"\d[\d,.]*(?=\D|$)")
+GROUPED = re.compile(r"\d{1,3}(,\d{3})+,?")
+UNGROUPED = re.compile(r"\d{4,}[,.]?")
+
+
 def plain(line: str) -> str:
     """Return a line without what differs from run to run: numbers, and the width of columns."""
-    line = re.sub(r"\d[\d,.]*(?=\D|$)", "0", line)
-    return re.sub(r"\s+", " ", line).strip()
+    return re.sub(r"\s+", " ", NUMBER.sub("0", line)).strip()
+
+
+def same_form(one: str, other: str) -> bool:
+    """Whether large numbers of two lines are written in one way: 15,000 is not 15000."""
+    return not any(
+        (GROUPED.fullmatch(a) and UNGROUPED.fullmatch(b))
+        or (UNGROUPED.fullmatch(a) and GROUPED.fullmatch(b))
+        for a, b in zip(NUMBER.findall(one), NUMBER.findall(other), strict=False)
+    )
 
 
 def missing(printed: list[str], actual: str) -> list[str]:
@@ -101,11 +114,12 @@ def missing(printed: list[str], actual: str) -> list[str]:
     One that ends with `...` says how a line begins.
     """
     absent = []
-    left = [plain(line) for line in actual.splitlines()]
+    left = actual.splitlines()
     for line in printed:
         wanted, is_begin = plain(line.removesuffix("...")), line.endswith("...")
         for place, each in enumerate(left):
-            if each.startswith(wanted) if is_begin else each == wanted:
+            found = plain(each).startswith(wanted) if is_begin else plain(each) == wanted
+            if found and same_form(line, each):
                 del left[: place + 1]
                 break
         else:

@@ -60,6 +60,12 @@ def test_two_pages_at_once_have_ports_of_their_own() -> None:
             pass  # A daemon may bind what is held for it.
 
 
+def test_a_large_number_is_written_as_it_is_printed() -> None:
+    assert missing(["ann 15000"], "ann 15,000") == ["ann 15000"]
+    assert missing(["1,200 of 1,200..."], "1200 of 1200 accepted") == ["1,200 of 1,200..."]
+    assert missing(["1,212 records", "pid 4586"], "812 records\npid 12345") == []
+
+
 def test_a_command_may_have_several_lines() -> None:
     (only,) = commands("$ a \\\n  b\nprinted")
     assert (only.text, only.printed) == ("a \\\n  b", ["printed"])

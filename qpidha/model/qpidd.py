@@ -43,7 +43,7 @@ QPIDD: dict[str, QpiddOption] = {
     # The broker.
     "data-dir": QpiddOption(
         "~/.qpidd",
-        "it is not to be qpidd's: files of qpidd are not read, qpid-ha migrate moves messages",
+        "not qpidd's directory: its files are not read; qpid-ha migrate moves messages",
         is_missed=True,
     ),
     "no-data-dir": QpiddOption("no"),
@@ -60,13 +60,13 @@ QPIDD: dict[str, QpiddOption] = {
     "tcp-nodelay": QpiddOption("yes"),
     "max-negotiate-time": QpiddOption("10000"),
     "session-max-unacked": QpiddOption(
-        "5000", "it counts for each consumer, in qpidd for a session"
+        "5000", "it counts for each consumer; in qpidd, for each session"
     ),
     "default-queue-limit": QpiddOption("104857600"),
     "default-flow-stop-threshold": QpiddOption("80"),
     "default-flow-resume-threshold": QpiddOption("70"),
     "default-event-threshold-ratio": QpiddOption(
-        "80", "a queue tells of its depth where that is asked for: set 80, or a policy"
+        "80", "there are no threshold events unless you ask for them: set 80, or a policy"
     ),
     "default-message-group": QpiddOption("qpid.no-group"),
     "enable-timestamp": QpiddOption("no"),
@@ -83,7 +83,7 @@ QPIDD: dict[str, QpiddOption] = {
     "federation-tag": QpiddOption(),
     "link-maintenance-interval": QpiddOption("2"),
     "link-heartbeat-interval": QpiddOption(
-        "120", "parts of a second count; in qpidd less than a second was no heartbeat at all"
+        "120", "fractions of a second are kept; qpidd rounds less than a second to no heartbeat"
     ),
     # Management.
     "mgmt-enable": QpiddOption("yes"),
@@ -96,11 +96,11 @@ QPIDD: dict[str, QpiddOption] = {
     "realm": QpiddOption("QPID"),
     "sasl-config": QpiddOption(),
     "sasl-service-name": QpiddOption(
-        "amqp", "it is for AMQP 1.0, too, where qpidd has amqp whatever it says"
+        "amqp", "it is used for AMQP 1.0 too; qpidd always uses amqp there"
     ),
     "require-encryption": QpiddOption("no", "the plain port is not opened at all"),
     "acl-file": QpiddOption(
-        "", "a relative path begins at this file's folder, in qpidd at data-dir"
+        "", "a relative path is relative to this file's folder; in qpidd, to data-dir"
     ),
     "max-connections": QpiddOption("500"),
     "max-connections-per-user": QpiddOption("0"),
@@ -112,13 +112,13 @@ QPIDD: dict[str, QpiddOption] = {
     "ha-cluster": QpiddOption("no"),
     "ha-queue-replication": QpiddOption("no"),
     "ha-brokers-url": QpiddOption(),
-    "ha-public-url": QpiddOption("", "clients of a backup are redirected there, too"),
+    "ha-public-url": QpiddOption("", "backups also redirect clients to it"),
     "ha-replicate": QpiddOption("none"),
-    "ha-username": QpiddOption("", "only this user may be a broker, promote and demote"),
+    "ha-username": QpiddOption("", "only this user may connect as a broker, promote and demote"),
     "ha-password": QpiddOption(),
     "ha-mechanism": QpiddOption(),
     "ha-backup-timeout": QpiddOption(
-        "10", "a connected backup that confirms nothing is dropped, too"
+        "10", "it also applies to a connected backup that confirms nothing"
     ),
     "ha-flow-messages": QpiddOption("1000"),
     "ha-flow-bytes": QpiddOption("0"),
@@ -133,7 +133,7 @@ QPIDD: dict[str, QpiddOption] = {
     # The log.
     "trace": QpiddOption("no"),
     "log-enable": QpiddOption(
-        "notice+", "its categories differ: broker, events, ha, network, security, store"
+        "notice+", "the categories are other ones: broker, events, ha, network, security, store"
     ),
     "log-disable": QpiddOption(),
     "log-time": QpiddOption("yes"),

@@ -289,9 +289,10 @@ class Settings:
     sasl_keytab: str = option(
         "",
         FilePath(),
-        "Keytab with the key of this broker's service, for logins by Kerberos (GSSAPI), which are "
-        "offered with it: whoever has a ticket is in, as user@REALM. Where sasl-mechanisms names "
-        "GSSAPI, empty is that of KRB5_KTNAME, or the system's.",
+        "Keytab with the key of this broker's service, which makes the broker offer logins by "
+        "Kerberos (GSSAPI): any principal with a ticket for the service can log in, as the user "
+        "user@REALM. Where sasl-mechanisms names GSSAPI, empty is the keytab of KRB5_KTNAME, or of "
+        "the system.",
         group=SECURITY,
     )
     sasl_service_name: str = option(
@@ -943,7 +944,7 @@ def _side_doors(settings: Settings) -> list[str]:
 
 
 def _ticket_doors(settings: Settings) -> list[str]:
-    """Warn if whoever has a ticket may do everything, or a keytab lets nobody in."""
+    """Warn if every principal of a realm may use every queue, or a keytab has no effect."""
     if settings.sasl_keytab and not settings.offers_kerberos:
         why = "sasl-mechanisms without GSSAPI" if settings.auth else "auth=no"
         then = "Add GSSAPI there" if settings.auth else "Set auth=yes"
@@ -951,7 +952,7 @@ def _ticket_doors(settings: Settings) -> list[str]:
     if not settings.offers_kerberos or settings.acl_file:
         return []
     return [
-        "GSSAPI is offered without acl-file: whoever has a ticket of the realm, or of one that it "
+        "GSSAPI is offered without acl-file: every principal of the realm, and of realms that it "
         "trusts, may use every queue. Set acl-file, whose users are user@REALM"
     ]
 

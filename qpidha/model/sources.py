@@ -21,13 +21,13 @@ from qpidha.model.options import FALSE, TRUE, Bool, FilePath, Option
 
 _STORE = "the store is the write-ahead log in data-dir; files of qpidd are not read"
 OF_COMMAND_LINE = "it is for the command line, as in qpidhad --daemon --wait 60"
-_LINES = "lines of the log have one form, or with log-format=json another one"
+_LINES = "the form of log lines is fixed; log-format=json writes JSON"
 IGNORED = {
     "worker-threads": "the broker runs in one thread",
     "sasl-config": "users are in users-file; qpid-ha user import takes a sasldb over",
     "acl-query": "",
-    "known-hosts-url": "clients learn ha-brokers-url",
-    "domain": "no outgoing connections are made by the names of domains",
+    "known-hosts-url": "clients are told the addresses of ha-brokers-url",
+    "domain": "AMQP domains are not offered; qpid-ha link add names another broker",
     "config": "",
     "daemon": OF_COMMAND_LINE,
     "wait": OF_COMMAND_LINE,
@@ -35,14 +35,14 @@ IGNORED = {
     "kill": OF_COMMAND_LINE,
     "check": OF_COMMAND_LINE,
     "close-fd": "--daemon closes every descriptor but those of socket-fd and ready-fd",
-    "transport": "with port=0 the port that has no TLS is told",
+    "transport": "with port=0 the port without TLS is printed",
     "watchdog-interval": "",
     "load-module": "there are no modules",
     "module-dir": "there are no modules",
     "no-module-dir": "there are no modules",
-    "queue-purge-interval": "messages leave within some 50 ms of their time",
-    "max-purge-batch": "messages leave within some 50 ms of their time",
-    "enable-timestamp": "a message stays as its sender made it; brokers keep no time of arrival",
+    "queue-purge-interval": "expired messages are removed within about 50 ms",
+    "max-purge-batch": "expired messages are removed within about 50 ms",
+    "enable-timestamp": "brokers do not add a time of arrival to messages",
     "asyncqueue": "",
     "xml": "exchanges of the type xml are not offered",
     "replication-exchange-name": "queues are replicated by ha-replicate",
@@ -56,7 +56,7 @@ IGNORED = {
     "log-function": _LINES,
     "log-hires-timestamp": _LINES,
     "log-category": _LINES,
-    "log-prefix": f"{_LINES}, which begins with name",
+    "log-prefix": "log lines carry the name of the broker: set name",
     "ssl-cert-db": "NSS databases are not read; give PEM files with ssl-cert and ssl-key",
     "ssl-cert-password-file": "name the file with the password of ssl-key as ssl-key-password-file",
     "ssl-cert-name": "",

@@ -215,7 +215,7 @@ def _of_acl(line: Line, folder: str, data_dir: str, realm: str) -> Iterator[Find
         text = _read(there) if data_dir else None
         why = f"there is no {path} that can be read: give its whole path"
         if text is not None:
-            why = f"a relative path begins at this file's folder: write acl-file={there}"
+            why = f"a relative path is relative to this file's folder: write acl-file={there}"
         yield Finding(str(line.number), Verdict.REFUSED, f"acl-file={line.value}", why)
     if text is None:
         return

@@ -34,21 +34,22 @@ OF_THE_FILE = (
 )
 """Keys that say where a file comes from."""
 ELSEWHERE = {
-    "users": "users are in the users-file: qpid-ha user add NAME; the hashes of RabbitMQ are no "
-    "SCRAM verifiers",
-    "permissions": "rules of who may do what are in the acl-file",
-    "topic_permissions": "rules of who may do what are in the acl-file",
-    "vhosts": "there are no virtual hosts: a cluster is one",
-    "global_parameters": "what all of a cluster have is said by the options of its brokers",
+    "users": "add users with qpid-ha user add NAME: SCRAM cannot use RabbitMQ's password hashes",
+    "permissions": "write them as rules of the acl-file",
+    "topic_permissions": "write them as rules of the acl-file",
+    "vhosts": "there are no virtual hosts: run a cluster for each",
+    "global_parameters": "there are none: set the option on every broker of the cluster",
 }
 """Lists of what brokers here have in another place."""
 LISTS = ("exchanges", "queues", "bindings", "policies", "parameters")
 OPERATOR_POLICY = "operator_policy"
 VHOST_LIMITS = "vhost-limits"
 DONE_OTHERWISE = {
-    "shovel": "a route does it: qpid-ha route add NAME, or qpid-route",
-    "federation-upstream": "a link and a route do it: qpid-ha route add NAME, or qpid-route",
-    "federation-upstream-set": "a link and routes do it: qpid-ha route add NAME, or qpid-route",
+    "shovel": "create a link and a route: qpid-ha link add, qpid-ha route add, or qpid-route",
+    "federation-upstream": "create a link and a route: qpid-ha link add, qpid-ha route add, or "
+    "qpid-route",
+    "federation-upstream-set": "create links and routes: qpid-ha link add, qpid-ha route add, or "
+    "qpid-route",
 }
 """Components of parameters that do something which is done otherwise here."""
 SAME_EXCHANGE = {"amq.headers": "amq.match"}

@@ -233,7 +233,7 @@ def test_a_broker_is_not_moved_to_itself_and_one_that_is_away_is_named(
 ) -> None:
     here = start()
     said = qpid_ha("migrate", here, "q", "-b", here)
-    assert said.code == 1 and "FROM and -b are one broker" in said.err
+    assert said.code == 1 and "FROM and -b are the same broker" in said.err
     said = qpid_ha("migrate", "127.0.0.1:9", "q", "-b", here)
     assert said.code == 69 and "127.0.0.1:9" in said.err
     said = qpid_ha("migrate", here, "q", "-b", "127.0.0.1:9")

@@ -265,67 +265,74 @@ class _Asking:
 def _migrate(
     context: typer.Context,
     source: Annotated[
-        str,
-        typer.Argument(metavar="FROM", help="the other broker: host:port or amqp[s]://user@host"),
+        str, typer.Argument(metavar="FROM", help="the source: host:port or amqp[s]://user@host")
     ],
     queue: Annotated[
         list[str] | None,
-        typer.Argument(help="queues; default: all, where the other broker can be asked for them"),
+        typer.Argument(help="queues to move; default: all, if the source can list them"),
     ] = None,
-    user: Annotated[str, typer.Option("--from-user", help="who logs in at FROM")] = "",
+    user: Annotated[str, typer.Option("--from-user", help="user of the login at FROM")] = "",
     password_file: Annotated[
         str,
         typer.Option(
             "--from-password-file",
-            help="file whose first line is the password there; else it is asked for",
+            help="file whose first line is the password of --from-user; else it is asked for",
         ),
     ] = "",
     mechanism: Annotated[
         str,
         typer.Option(
-            "--from-sasl-mechanism", help="SASL mechanism there; PLAIN has to be named without TLS"
+            "--from-sasl-mechanism",
+            help="SASL mechanism of the login at FROM; without TLS, PLAIN has to be named",
         ),
     ] = "",
     trusted: Annotated[
-        str, typer.Option("--from-ssl-trusted", help="PEM file of who signed its certificate")
+        str, typer.Option("--from-ssl-trusted", help="PEM file of the authorities trusted for FROM")
     ] = "",
     certificate: Annotated[
-        str, typer.Option("--from-ssl-certificate", help="PEM file of our certificate for it")
+        str,
+        typer.Option("--from-ssl-certificate", help="PEM file of a client certificate for FROM"),
     ] = "",
-    key: Annotated[str, typer.Option("--from-ssl-key", help="PEM file of its key")] = "",
+    key: Annotated[
+        str, typer.Option("--from-ssl-key", help="PEM file of the key of that certificate")
+    ] = "",
     http: Annotated[
         str,
         typer.Option(
             "--from-management",
-            help="RabbitMQ's management, http://host:15672: for queues and counts",
+            help="RabbitMQ's management, http://host:15672: lists and counts its queues",
         ),
     ] = "",
     vhost: Annotated[str, typer.Option(help="RabbitMQ's virtual host")] = "/",
     form: Annotated[
-        str, typer.Option("--from-address", help="address of a queue there, such as /queue/QUEUE")
+        str,
+        typer.Option(
+            "--from-address", help="how FROM addresses a queue of the name QUEUE: /queue/QUEUE"
+        ),
     ] = "",
     declare: Annotated[
-        bool, typer.Option("--declare", help="create queues that the target does not have, durable")
+        bool,
+        typer.Option("--declare", help="create missing queues at the target, as durable queues"),
     ] = False,
     argument: Annotated[
-        list[str] | None, typer.Option(help="with --declare: NAME=VALUE for each of them")
+        list[str] | None, typer.Option(help="with --declare: NAME=VALUE, an argument of each queue")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="say what is where, and move nothing")
+        bool, typer.Option("--dry-run", help="show which queues would be moved, and move nothing")
     ] = False,
 ) -> None:
     """Move queues with their messages from another AMQP 1.0 broker to the cluster of -b.
 
-    A message is taken off the source when the cluster has it. Stopped or killed at any moment, the
-    same command goes on: no message is lost, and none that has a message-id is there twice. The
-    order of a queue is kept, and each message with all that it says. Both sides may fail over.
+    A message leaves the source only when the cluster has it. If the command is interrupted, run it
+    again: it continues, loses no message, and duplicates none that has a message-id. The order of
+    each queue is kept, and messages are not changed. Both sides may fail over.
 
-    Queues are created as the source has them where it can be asked (another cluster of this kind,
-    or RabbitMQ with --from-management); else with --declare. Stop the senders first: it ends when
-    the source is empty.
+    Missing queues are created as they are at the source, if that is qpidha, or RabbitMQ with
+    --from-management; else with --declare. Stop the senders first: the command ends when the source
+    is empty.
 
-    Exit code: 0 everything is here; 1 something was refused, and is left at the source; 75 the
-    target takes no more at present.
+    Exit code: 0 all messages were moved; 1 some were refused, and are left at the source; 75 the
+    target accepts no more messages at present.
 
     Example: qpid-ha migrate amqp://shop@rabbit1 orders --from-password-file pw --declare -b node1
     """
@@ -383,7 +390,7 @@ def _of_source(error: ClientError) -> Failure:
             "without TLS"
         )
     elif isinstance(error, TlsError):
-        failure.hint = "--from-ssl-trusted FILE, with the certificate of who signed the source's"
+        failure.hint = "--from-ssl-trusted FILE, the authority that signed the source's certificate"
     else:
         failure.hint = "does the source speak AMQP 1.0 there? RabbitMQ 3 needs rabbitmq_amqp1_0"
     return failure
@@ -479,7 +486,7 @@ class _Migration:
     def _manners(self, side: str) -> dict[str, Any]:
         def told(event: str, endpoint: Endpoint, error: ClientError | None) -> None:
             if event == "lost" and error is not None:
-                talk(self._options, f"{side}: {error.explanation}; going on elsewhere")
+                talk(self._options, f"{side}: {error.explanation}; trying the next address")
 
         patience = self._options.patience(PATIENCE)
         return {
@@ -501,11 +508,13 @@ class _Migration:
         if ids[1] is None:
             raise Failure(
                 NO,
-                f"{here.endpoint} is no broker of this product, to which messages are moved",
+                f"{here.endpoint} is not qpidha: messages are moved to qpidha only",
                 hint="-b with the address of the new cluster; FROM is the old broker",
             )
         if ids[0] == ids[1]:
-            raise Failure(NO, "FROM and -b are one broker", hint="name the new cluster with -b")
+            raise Failure(
+                NO, "FROM and -b are the same broker", hint="name the new cluster with -b"
+            )
 
     # What is where.
 
