@@ -99,8 +99,8 @@ def add_connection_options(
             "-b",
             "--broker",
             metavar="<address>",
-            help="Ask the broker at [user/password@]host[:port], or the first of several with "
-            "commas that serves; ssl: or amqps:// before an address is for TLS "
+            help="Connect to the broker at [user/password@]host[:port], or to the primary of a "
+            "comma-separated list; ssl: or amqps:// before an address selects TLS "
             f"(default: {LOCALHOST})",
         )
     if broker_addr:
@@ -111,33 +111,35 @@ def add_connection_options(
         type="int",
         default=TIMEOUT,
         metavar="<secs>",
-        help="Wait so many seconds for the broker, 0 for ever (default: %default)",
+        help="Wait this many seconds for the broker, 0 for ever (default: %default)",
     )
     parser.add_option(
         mechanism,
         dest="sasl_mechanism",
         metavar="<mech>",
-        help="Log in by this SASL mechanism, and not by the best that the broker offers.",
+        help="Log in by this SASL mechanism (default: the best that the broker offers).",
     )
     parser.add_option(
         "--sasl-service-name",
         metavar="<name>",
-        help="Name the service of Kerberos that the broker is.",
+        help="Use this service name of the broker for Kerberos, in place of amqp.",
     )
     parser.add_option(
-        "--ssl-certificate", metavar="<cert>", help="Show the broker this certificate (PEM)."
+        "--ssl-certificate", metavar="<cert>", help="Use this client certificate (PEM)."
     )
-    parser.add_option("--ssl-key", metavar="<key>", help="Use this key of the certificate (PEM).")
+    parser.add_option(
+        "--ssl-key", metavar="<key>", help="Use this private key of the client certificate (PEM)."
+    )
     parser.add_option(
         "--ssl-trusted",
         metavar="<cert>",
-        help="Trust brokers whose certificate was signed with this one (PEM).",
+        help="Trust the certificate authorities in this file (PEM).",
     )
     parser.add_option(
         "--ha-admin",
         action="store_true",
         default=False,
-        help="Connect as an administrator, whom backups let in too.",
+        help="Connect as an administrator, also to a backup.",
     )
 
 
@@ -150,7 +152,7 @@ def add_output_option(parser: OptionParser | OptionGroup) -> None:
         choices=["text", "json"],
         default="text",
         metavar="<format>",
-        help="Write text, or json with the same content (default: %default)",
+        help="Print text, or the same content as json (default: %default)",
     )
 
 

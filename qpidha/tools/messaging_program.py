@@ -162,40 +162,45 @@ class ProgramParser(Parser):
             "--broker",
             metavar="URL",
             default="127.0.0.1",
-            help="Connect to the broker at [user/password@]host[:port], or to the first of several "
-            "with commas that serves; ssl: before an address is for TLS (%default)",
+            help="Connect to the broker at [user/password@]host[:port], or to the primary of a "
+            "comma-separated list; ssl: before an address selects TLS (%default)",
         )
         made.add_text(
             "--connection-options",
             metavar="OPTIONS",
-            text="Connect so: {reconnect: true, heartbeat: 10, username: U, password: P, ...}",
+            text="Set options: {reconnect: true, heartbeat: 10, username: U, password: P, ...}",
         )
         made.add_switch(
-            "--failover-updates",
-            text="Learn from brokers which other ones there are, and fail over to those too.",
+            "--failover-updates", text="Fail over also to the brokers that a broker names."
         )
-        made.add_switch("--ha-admin", text="Connect as an administrator, whom backups let in too.")
+        made.add_switch("--ha-admin", text="Connect as an administrator, also to a backup.")
 
     def add_run(self) -> None:
         """Add transactions, reports and the log."""
         made = self.group("Transactions and Reports")
         made.add_count("--tx", text="Use transactions of N messages, 0 for none")
-        made.add_count(
-            "--rollback-frequency", text="Roll each N-th transaction back, 0 for none of them"
-        )
+        made.add_count("--rollback-frequency", text="Roll back every N-th transaction, 0 for none")
         made.add_switch("--report-total", text="Report the throughput at the end.")
         made.add_count("--report-every", text="Report the throughput every N messages")
         made.add_flag("--report-header", default=True, text="Begin reports with a header")
         made = self.group("Log")
         made.add_switch("-t", "--trace", text="Log everything: --log-enable trace+")
-        made.add_list("--log-enable", metavar="RULE", text=f"Log this: {RULE} ({DEFAULT})")
-        made.add_list("--log-disable", metavar="RULE", text=f"Do not log this: {RULE}")
+        made.add_list(
+            "--log-enable", metavar="RULE", text=f"Log what the rule selects: {RULE} ({DEFAULT})"
+        )
+        made.add_list(
+            "--log-disable", metavar="RULE", text=f"Do not log what the rule selects: {RULE}"
+        )
         made.add_flag("--log-to-stderr", default=True, text="Log to standard error")
         made.add_flag("--log-to-stdout", default=False, text="Log to standard output")
         made.add_text("--log-to-file", metavar="FILE", text="Log to this file.")
-        made.add_text("--log-prefix", metavar="STRING", text="Begin lines of the log so.")
+        made.add_text(
+            "--log-prefix", metavar="STRING", text="Begin each line of the log with this."
+        )
         for part in ("time", "level", "category"):
-            made.add_flag(f"--log-{part}", default=True, text=f"Have the {part} in its lines")
+            made.add_flag(
+                f"--log-{part}", default=True, text=f"Write the {part} into lines of the log"
+            )
 
     def read(self, arguments: Sequence[str]) -> Values:
         """Read the environment and the command line; ends the program if they do not fit."""

@@ -167,7 +167,9 @@ def make_parser() -> Parser:
     parser.add_option_group(general)
     listing = OptionGroup(parser, "Options for Listing Exchanges and Queues")
     listing.add_option(
-        *("-r", "--recursive"), action="store_true", help="Show bindings beneath each of them."
+        *("-r", "--recursive"),
+        action="store_true",
+        help="Show the bindings of each queue or exchange.",
     )
     listing.add_option(
         "--ignore-default",
@@ -180,15 +182,17 @@ def make_parser() -> Parser:
         action="append",
         default=[],
         metavar="<property-name>",
-        help="Show this property of the objects that 'list' finds; may be given again.",
+        help="Show this property of the objects that 'list' finds; may be repeated.",
     )
     parser.add_option_group(listing)
     parser.add_option_group(_adding(parser))
     parser.add_option_group(_adding_queues(parser))
     exchanges = OptionGroup(parser, "Options for Adding Exchanges")
-    exchanges.add_option("--sequence", action="store_true", help="Number the messages.")
     exchanges.add_option(
-        "--ive", action="store_true", help="Give a newly bound queue the last message."
+        "--sequence", action="store_true", help="Refused: exchanges do not number messages."
+    )
+    exchanges.add_option(
+        "--ive", action="store_true", help="Refused: exchanges do not keep the last message."
     )
     parser.add_option_group(exchanges)
     deleting = OptionGroup(parser, "Options for Deleting Queues")
@@ -197,7 +201,7 @@ def make_parser() -> Parser:
         ("--force-if-not-empty", "it has messages"),
         ("--force-if-used", "it has consumers"),
     ):
-        deleting.add_option(name, action="store_true", help=f"Delete a queue though {what}.")
+        deleting.add_option(name, action="store_true", help=f"Delete a queue even if {what}.")
     parser.add_option_group(deleting)
     binding = OptionGroup(parser, "Options for Declaring Bindings")
     binding.add_option(
@@ -216,9 +220,9 @@ def _adding(parser: Parser) -> OptionGroup:
         metavar="<aexname>",
         help="Send messages there that go to no queue, are rejected, or were on a deleted queue.",
     )
-    group.add_option("--durable", action="store_true", help="Keep it, and its messages, on disk.")
+    group.add_option("--durable", action="store_true", help="Make the queue or exchange durable.")
     group.add_option(
-        "--replicate", metavar="<level>", help=f"Replicate it in a cluster: {', '.join(LEVELS)}."
+        "--replicate", metavar="<level>", help=f"Set the replication level: {', '.join(LEVELS)}."
     )
     group.add_option(
         "--argument",
@@ -226,7 +230,7 @@ def _adding(parser: Parser) -> OptionGroup:
         action="append",
         default=[],
         metavar="<NAME=VALUE>",
-        help="Give this argument; may be given again.",
+        help="Add an argument; may be repeated.",
     )
     return group
 
@@ -238,15 +242,15 @@ def _adding_queues(parser: Parser) -> OptionGroup:
             _option(name),
             type="int",
             metavar="<n>",
-            help="Refused by brokers, which have one log for all queues.",
+            help="Refused: brokers keep all queues in one log.",
         )
     for name, what in (
-        ("max_queue_size", "Let it have so many bytes at most."),
-        ("max_queue_count", "Let it have so many messages at most."),
-        ("flow_stop_size", "Stop senders when it has more bytes than this."),
-        ("flow_resume_size", "Let senders go on when it has no more bytes than this."),
-        ("flow_stop_count", "Stop senders when it has more messages than this."),
-        ("flow_resume_count", "Let senders go on when it has no more messages than this."),
+        ("max_queue_size", "Limit the queue to this many bytes."),
+        ("max_queue_count", "Limit the queue to this many messages."),
+        ("flow_stop_size", "Stop senders when the queue has more bytes than this."),
+        ("flow_resume_size", "Resume senders when the queue has no more bytes than this."),
+        ("flow_stop_count", "Stop senders when the queue has more messages than this."),
+        ("flow_resume_count", "Resume senders when the queue has no more messages than this."),
     ):
         group.add_option(_option(name), type="int", metavar="<n>", help=what)
     group.add_option(
@@ -254,12 +258,12 @@ def _adding_queues(parser: Parser) -> OptionGroup:
         type="choice",
         choices=LIMIT_POLICIES,
         metavar="<policy>",
-        help=f"Do this when it is full: {', '.join(LIMIT_POLICIES)}.",
+        help=f"Choose what a full queue does: {', '.join(LIMIT_POLICIES)}.",
     )
     group.add_option(
         "--lvq-key",
         metavar="<key>",
-        help="Keep the last message only of each value of this property.",
+        help="Keep only the last message for each value of this property.",
     )
     group.add_option(
         "--group-header",
@@ -267,12 +271,14 @@ def _adding_queues(parser: Parser) -> OptionGroup:
         help="Deliver messages with the same value of this property to one consumer at a time.",
     )
     group.add_option(
-        "--shared-groups", action="store_true", help="Let a group go to another consumer later."
+        "--shared-groups",
+        action="store_true",
+        help="Accepted without effect: groups always may change consumers.",
     )
     group.add_option(
         "--start-replica",
         metavar="<broker-url>",
-        help="Keep a copy of the queue of the same name at that broker.",
+        help="Make the queue a replica of the queue of this name at that broker.",
     )
     return group
 

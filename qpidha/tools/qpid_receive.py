@@ -58,31 +58,27 @@ def make_parser() -> ProgramParser:
         type="float",
         default=0.0,
         metavar="TIMEOUT",
-        help="End when no message comes for so many seconds (0)",
+        help="End when no message arrives for this many seconds (0)",
     )
     made.add_switch("-f", "--forever", text="Wait for ever, whatever --timeout says.")
     made.add_count("-m", "--messages", text="Stop after N messages, 0 for never")
-    made.add_switch(
-        "--ignore-duplicates", text=f"Leave out what came already, by the property {SN}."
-    )
-    made.add_switch(
-        "--verify-sequence", text=f"Fail when a message is missing, by the property {SN}."
-    )
+    made.add_switch("--ignore-duplicates", text=f"Skip duplicates, by the property {SN}.")
+    made.add_switch("--verify-sequence", text=f"Fail when the property {SN} has a gap.")
     made.add_switch(
         "--check-redelivered",
-        text="Fail when what --ignore-duplicates leaves out is not marked as delivered before.",
+        text="With --ignore-duplicates: fail at a duplicate that is not marked as redelivered.",
     )
-    made.add_count("--capacity", default=1000, text="Have N messages sent ahead, 0 for none")
-    made.add_count(
-        "--ack-frequency", default=100, text="Acknowledge every N messages, 0 for none of them"
-    )
+    made.add_count("--capacity", default=1000, text="Prefetch N messages, 0 for none")
+    made.add_count("--ack-frequency", default=100, text="Acknowledge every N messages, 0 for never")
     made.add_flag("--print-content", default=True, text="Print the content of messages")
     made.add_flag("--print-object-type", default=False, text="Print the type of the content")
-    made.add_flag("--print-headers", default=False, text="Print what else is in messages")
+    made.add_flag(
+        "--print-headers", default=False, text="Print the headers and properties of messages"
+    )
     made.add_text("--ready-address", metavar="ADDRESS", text="Send a message here when ready.")
-    made.add_count("--receive-rate", text="Receive N messages a second, 0 for as many as can be")
-    made.add_text("--reply-to", metavar="REPLY-TO", text="Ask for answers to answers here.")
-    made.add_switch("--ignore-reply-to", text="Send no answers to messages that ask for them.")
+    made.add_count("--receive-rate", text="Receive N messages a second, 0 for no limit")
+    made.add_text("--reply-to", metavar="REPLY-TO", text="Set the reply-to address of replies.")
+    made.add_switch("--ignore-reply-to", text="Send no replies.")
     parser.add_run()
     return parser
 

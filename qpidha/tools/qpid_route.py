@@ -111,46 +111,45 @@ def make_parser() -> Parser:
     add_connection_options(general, broker=False, timeout="", mechanism="--client-sasl-mechanism")
     add_output_option(general)
     general.add_option(
-        "-v", "--verbose", action="store_true", default=False, help="Say what is done."
+        "-v", "--verbose", action="store_true", default=False, help="Print what is done."
     )
     general.add_option(
         "-q",
         "--quiet",
         action="store_true",
         default=False,
-        help="Say nothing of what is there already or gone, and do not wait for a link.",
+        help="Ignore what exists already or is gone, and do not wait for a link.",
     )
     parser.add_option_group(general)
     added = OptionGroup(parser, "Options for Adding Links and Routes")
-    added.add_option("-d", "--durable", action="store_true", default=False, help="Keep it on disk.")
+    added.add_option("-d", "--durable", action="store_true", default=False, help="Make it durable.")
     added.add_option(
         "-s",
         "--src-local",
         action="store_true",
         default=False,
-        help="Make it at the source broker, which pushes.",
+        help="Create link and route at the source broker, which pushes.",
     )
     added.add_option(
         "-t",
         "--transport",
         default="tcp",
         metavar="<transport>",
-        help="Let links use tcp or ssl (default: %default)",
+        help="Choose the transport of the link: tcp or ssl (default: %default)",
     )
     added.add_option(
         "--ack",
         type="int",
         default=0,
         metavar="<n>",
-        help="Settle messages in batches of so many (default: 1)",
+        help="Acknowledge messages in batches of this size (default: 1)",
     )
     added.add_option(
         "--credit",
         type="int",
         default=UNLIMITED,
         metavar="<msgs>",
-        help="Have so many messages on their way at most; 0, or nothing said, leaves it to the "
-        "broker",
+        help="Limit the messages in flight; without it, or with 0, the broker chooses",
     )
     parser.add_option_group(added)
     deleted = OptionGroup(parser, "Options for Deleting Routes")

@@ -76,39 +76,51 @@ def make_parser() -> ProgramParser:
     parser.add_connection("Send to this address: name/subject; {options}")
     made = parser.group("Messages")
     made.add_count("-m", "--messages", default=1, text="Stop after N messages, 0 for never")
-    made.add_text("-i", "--id", metavar="ID", text="Give messages this id.")
-    made.add_text("--reply-to", metavar="REPLY-TO", text="Ask for answers to this address.")
-    made.add_count("--send-eos", text="Send N messages that mark the end of the input")
+    made.add_text("-i", "--id", metavar="ID", text="Set the message-id.")
+    made.add_text("--reply-to", metavar="REPLY-TO", text="Set the reply-to address.")
+    made.add_count("--send-eos", text="Send N end-of-stream messages at the end")
     made.add_flag("--durable", default=False, text="Mark messages as durable")
-    made.add_count("--ttl", text="Let messages live for so long, 0 for ever", metavar="msecs")
-    made.add_count("--priority", text="Give messages this priority", metavar="PRIORITY")
+    made.add_count("--ttl", text="Set the time to live, 0 for ever", metavar="msecs")
+    made.add_count("--priority", text="Set the priority", metavar="PRIORITY")
     made.add_list(
-        "-P", "--property", metavar="NAME=VALUE", text="Give messages this property as well."
+        "-P",
+        "--property",
+        metavar="NAME=VALUE",
+        text="Add an application property; may be repeated.",
     )
-    made.add_text("--correlation-id", metavar="ID", text="Give messages this correlation id.")
-    made.add_text("--user-id", metavar="USERID", text="Say that this user sends them.")
-    made.add_flag("--auto-user-id", default=False, text="Say which user has logged in")
-    made.add_text("--content-string", metavar="CONTENT", text="Send this.")
-    made.add_count("--content-size", text="Send so many bytes")
+    made.add_text("--correlation-id", metavar="ID", text="Set the correlation-id.")
+    made.add_text("--user-id", metavar="USERID", text="Set the user-id.")
+    made.add_flag(
+        "--auto-user-id", default=False, text="Set the user-id to the user of the connection"
+    )
+    made.add_text("--content-string", metavar="CONTENT", text="Send this content.")
+    made.add_count("--content-size", text="Send this many bytes")
     made.add_list(
-        "-M", "--content-map", metavar="NAME=VALUE", text="Send a map, with this entry as well."
+        "-M",
+        "--content-map",
+        metavar="NAME=VALUE",
+        text="Send a map with this entry; may be repeated.",
     )
     made.add_switch("--content-stdin", text="Send each line of standard input.")
-    made.add_count("--capacity", default=1000, text="Have at most N messages without an outcome")
-    made.add_count("--send-rate", text="Send N messages a second, 0 for as many as can be")
-    made.add_flag("--sequence", default=True, text=f"Number messages in their property {SN}")
-    made.add_flag("--timestamp", default=True, text=f"Have the time in their property {TS}")
+    made.add_count("--capacity", default=1000, text="Have at most N unsettled messages")
+    made.add_count("--send-rate", text="Send N messages a second, 0 for no limit")
+    made.add_flag(
+        "--sequence", default=True, text=f"Set the property {SN} to the number of the message"
+    )
+    made.add_flag("--timestamp", default=True, text=f"Set the property {TS} to the time of sending")
     made = parser.group("Message Groups")
-    made.add_text("--group-key", metavar="KEY", text="Make groups, named in this property.")
+    made.add_text(
+        "--group-key", metavar="KEY", text="Make groups, with their names in this property."
+    )
     made.add_option(
         "--group-prefix",
         metavar="STRING",
         default="GROUP-",
-        help="Begin the names of groups so (%default)",
+        help="Prefix of the names of groups (%default)",
     )
-    made.add_count("--group-size", default=10, text="Have N messages in a group")
-    made.add_switch("--group-randomize-size", text="Have 1 to --group-size messages in a group.")
-    made.add_count("--group-interleave", default=1, text="Mix messages of N groups")
+    made.add_count("--group-size", default=10, text="Put N messages into a group")
+    made.add_switch("--group-randomize-size", text="Put 1 to --group-size messages into a group.")
+    made.add_count("--group-interleave", default=1, text="Interleave the messages of N groups")
     parser.add_run()
     return parser
 

@@ -49,12 +49,12 @@ LIMIT = 50
 PUBLISHING = ("all", "publish")
 """Actions of rules that decide about messages."""
 VIEWS = (
-    ("-g", "--general", "Show sums of all that there is."),
+    ("-g", "--general", "Show totals of the broker."),
     ("-c", "--connections", "Show connections."),
     ("-e", "--exchanges", "Show exchanges."),
-    ("-q", "--queues", "Show queues, or all about the one that is named."),
-    ("-u", "--subscriptions", "Show who consumes from which queue."),
-    ("-m", "--memory", "Show what the memory of the broker is used for."),
+    ("-q", "--queues", "Show queues, or the details of the named one."),
+    ("-u", "--subscriptions", "Show subscriptions of queues, and their connections."),
+    ("-m", "--memory", "Show the memory use of the broker."),
     ("", "--acl", "Show the access control list that the broker enforces."),
 )
 
@@ -187,20 +187,20 @@ def make_parser() -> Parser:
     parser.add_option_group(views)
     display = OptionGroup(parser, "Display Options")
     display.add_option(
-        *("-S", "--sort-by"), metavar="<colname>", help="Sort by this column, the largest first."
+        *("-S", "--sort-by"), metavar="<colname>", help="Sort by this column, in decreasing order."
     )
     display.add_option(
         *("-I", "--increasing"),
         action="store_true",
         default=False,
-        help="Sort the other way round.",
+        help="Sort in increasing order.",
     )
     display.add_option(
         *("-L", "--limit"),
         type="int",
         default=LIMIT,
         metavar="<n>",
-        help="Show so many rows of a sorted view, 0 for all (default: %default)",
+        help="Show this many rows of a sorted view, 0 for all (default: %default)",
     )
     add_output_option(display)
     parser.add_option_group(display)

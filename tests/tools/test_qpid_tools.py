@@ -19,9 +19,10 @@ def test_the_page_has_the_options_of_each_tool() -> None:
 
 def test_the_package_has_each_program_and_its_page() -> None:
     text = (ROOT / "packages" / "deb").read_text()
-    names, pages = (
+    names, completed, pages = (
         set(found.split()) for found in re.findall(r"(?m)^for (?:name|page) in (.*); do$", text)
     )
+    assert completed == {"qpidhad", *TOOLS}
     assert names == set(SCRIPTS) and pages >= {f"{name}.1" for name in TOOLS}
 
 

@@ -52,7 +52,9 @@ ROUTES = Listing(
 
 Link = Annotated[str, typer.Argument(help="name of the link")]
 Route = Annotated[str, typer.Argument(help="name of the route")]
-Durable = Annotated[bool, typer.Option("--durable", help="keep it on disk")]
+Durable = Annotated[
+    bool, typer.Option("--durable", help="keep it on disk, over a restart of the broker")
+]
 
 
 def add(app: typer.Typer) -> None:
@@ -77,20 +79,22 @@ def _add_link(
     addresses: Annotated[
         str,
         typer.Argument(
-            help="amqp://HOST:PORT or amqps://HOST:PORT; of a cluster all, with commas between"
+            help="amqp://HOST:PORT or amqps://HOST:PORT; of a cluster all, comma-separated"
         ),
     ],
-    username: Annotated[str, typer.Option(help="user that logs in at the other end")] = "",
+    username: Annotated[str, typer.Option(help="user of the login at the other end")] = "",
     password_from: Annotated[
         str,
         typer.Option(metavar="FILE", help="file with the password in its first line; - is stdin"),
     ] = "",
-    mechanism: Annotated[str, typer.Option(help="SASL mechanism; else one is chosen")] = "",
+    mechanism: Annotated[
+        str, typer.Option(help="SASL mechanism; default: the best that is offered")
+    ] = "",
     durable: Durable = False,
 ) -> None:
     """Create a link to another broker or cluster, or change one.
 
-    The primary dials, and the next primary goes on after a failover.
+    The primary runs the link, and after a failover the next primary does.
 
     Example: qpid-ha link add paris amqps://paris:5671 --username ann --password-from p --durable
     """
@@ -137,21 +141,21 @@ def _delete_link(
 def _add_route(
     context: typer.Context,
     name: Route,
-    link: Annotated[str, typer.Argument(help="name of the link that it goes over")],
+    link: Annotated[str, typer.Argument(help="name of the link")],
     source: Annotated[
-        str, typer.Argument(help="a queue, or with --kind an exchange, as its broker calls it")
+        str, typer.Argument(help="a queue, or with --kind an exchange: its address at its broker")
     ],
     destination: Annotated[
-        str, typer.Argument(help="a queue or an exchange, as its broker calls it")
+        str, typer.Argument(help="a queue or an exchange: its address at its broker")
     ],
     push: Annotated[
-        bool, typer.Option("--push", help="from here to the other end, and not the other way")
+        bool, typer.Option("--push", help="send from here to the other end; default: pull from it")
     ] = False,
     kind: Annotated[
         str, typer.Option(help="what the source is: queue, exchange or dynamic")
     ] = "queue",
     destination_type: Annotated[
-        str, typer.Option(help="of a destination here: queue or exchange; else it is found out")
+        str, typer.Option(help="queue or exchange, if the destination is here and both exist")
     ] = "",
     key: Annotated[str, typer.Option(help="binding key, if the source is an exchange")] = "",
     argument: Annotated[
@@ -163,16 +167,16 @@ def _add_route(
         ),
     ] = None,
     excludes: Annotated[
-        str, typer.Option(help="tags of brokers whose messages are left out, with commas")
+        str, typer.Option(help="skip messages that have one of these tags, comma-separated")
     ] = "",
-    tag: Annotated[str, typer.Option(help="a further tag for the messages")] = "",
-    ack: Annotated[int, typer.Option(help="settle so many messages together")] = 1,
-    credit: Annotated[int, typer.Option(help="have so many on their way; 0 is link-credit")] = 0,
+    tag: Annotated[str, typer.Option(help="add this tag to the messages")] = "",
+    ack: Annotated[int, typer.Option(help="settle messages in batches of this size")] = 1,
+    credit: Annotated[int, typer.Option(help="messages in flight; 0 is link-credit")] = 0,
     durable: Durable = False,
 ) -> None:
     """Create a route, which moves messages over a link.
 
-    It pulls from the other end to here, or pushes with --push.
+    The route pulls from the other end, or with --push sends to it.
 
     Example: qpid-ha route add orders paris orders orders --durable
     """

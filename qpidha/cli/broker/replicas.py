@@ -38,16 +38,17 @@ def _replicate(
     context: typer.Context,
     queue: Annotated[str, typer.Argument(help="name of the queue, which exists on both brokers")],
     broker: Annotated[
-        str, typer.Argument(help="the source: host:port, or several of a cluster with commas")
+        str, typer.Argument(help="the source: host:port; of a cluster all, comma-separated")
     ],
     replace: Annotated[
-        bool, typer.Option("--replace", help="give up what is on the queue for what the source has")
+        bool,
+        typer.Option("--replace", help="discard the messages of the queue, and copy the source"),
     ] = False,
 ) -> None:
-    """Keep a replica of a queue of another broker: what it has, and what happens on it.
+    """Make a queue the replica of the queue of this name at another broker.
 
-    The broker that is asked (-b) gets the replica. Its queue must exist and be empty. The two
-    words may stand in either order: the one that names a queue there is the queue.
+    The broker at -b gets the replica: its queue must exist and be empty. QUEUE and BROKER may stand
+    in either order: the one that is the name of a queue of the broker at -b is the queue.
 
     Example: qpid-ha replicate orders source.example.com:5672 -b standby.example.com
     """
@@ -95,7 +96,7 @@ def _list(context: typer.Context) -> None:
 def _stop(
     context: typer.Context, queue: Annotated[str, typer.Argument(help="name of the queue")]
 ) -> None:
-    """Make a replica a queue of its own, with all that is on it: the source is lost, or given up.
+    """Stop following the source, and make the replica an ordinary queue with its messages.
 
     Example: qpid-ha replica stop orders -b standby.example.com
     """
