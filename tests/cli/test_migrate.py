@@ -22,7 +22,7 @@ from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.endpoint import Tls, parse_endpoints
 from qpidha.client.message import Message
-from qpidha.tools.migration import Mover
+from qpidha.tools.migration import CannotMove, Mover
 from tests.cli.conftest import Said
 from tests.cli.test_messages import Run
 from tests.interop.rabbitmq import free_ports
@@ -266,6 +266,29 @@ def test_what_rabbitmqs_management_refuses_is_said(status: int, code: int, says:
             found.depths("shop")
     failure = refused.value
     assert failure.code == code and says in f"{failure.explanation}. Try: {failure.hint}"
+
+
+@pytest.mark.parametrize(
+    ("version", "queue", "address"),
+    [
+        ("3.10.8", "a b/c%d", "/amq/queue/a b%2Fc%d"),
+        ("4.1.0", "a b/c%d", "/queues/a%20b%2Fc%25d"),
+        ("4.1.0", "gr\u00fcn", "/queues/gr%C3%BCn"),
+    ],
+)
+def test_a_queue_of_rabbitmq_has_the_address_that_its_version_knows(
+    version: str, queue: str, address: str
+) -> None:
+    source = Source(Options(), parse_endpoints("127.0.0.1"), Tls(), "")
+    source.meet({"product": "RabbitMQ", "version": version}, "")
+    assert source.address(queue) == address
+
+
+def test_a_queue_that_rabbitmq_3_does_not_find_is_told() -> None:
+    source = Source(Options(), parse_endpoints("127.0.0.1"), Tls(), "")
+    source.meet({"product": "RabbitMQ", "version": "3.10.8"}, "")
+    with pytest.raises(CannotMove, match="finds no queue gr\u00fcn by its address"):
+        source.address("gr\u00fcn")
 
 
 def test_an_interrupt_waits_for_no_answer(start: Start) -> None:

@@ -32,6 +32,7 @@ QUEUES: list[tuple[str, dict[str, Any]]] = [
     ("plain", {}),
     ("by_priority", {"x-max-priority": 9}),
     ("quorum", {"x-queue-type": "quorum"}),
+    ("odd name%d+e", {}),
 ]
 DEFINITIONS: dict[str, Any] = {
     "vhosts": [{"name": "/"}],

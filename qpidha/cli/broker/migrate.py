@@ -90,6 +90,9 @@ class Row:
     """Whether the target has such a queue."""
     count: Count = field(default_factory=Count)
 
+    is_silent: bool = False
+    """Whether the source sends no more, and has more."""
+
     def fields(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         count = self.count
@@ -151,8 +154,17 @@ class Source:
         return self.is_ours or bool(self._http)
 
     def address(self, queue: str) -> str:
-        """Return the address of a queue there."""
-        name = quote(queue, safe="") if self.form.startswith(("/queues/", "/amq/")) else queue
+        """Return the address of a queue there. Raises CannotMove if it can have none."""
+        name = queue
+        if self.form.startswith("/queues/"):
+            name = quote(queue, safe="")
+        elif self.form.startswith("/amq/"):
+            if not queue.isascii():
+                raise CannotMove(
+                    f"RabbitMQ 3 finds no queue {queue} by its address in AMQP 1.0",
+                    hint="first move its messages there to a queue whose name is ASCII",
+                )
+            name = queue.replace("/", "%2F")  # It knows no other escape.
         return self.form.replace("QUEUE", name)
 
     def depths(self, vhost: str) -> dict[str, int]:
@@ -626,7 +638,7 @@ class _Migration:
             ]
             if self._source.is_ours or not late or time.monotonic() > end:
                 for row in late:
-                    row.count.is_done = False
+                    row.count.is_done, row.is_silent = False, True
                 return
             time.sleep(0.5)
 
@@ -707,6 +719,12 @@ class _Migration:
         for row in self._rows:
             for why in _first(row.count.refused.values()):
                 talk(options, f"{row.queue}: left at the source: {why}")
+            if row.is_silent:
+                talk(
+                    options,
+                    f"{row.queue}: the source has messages that it did not send: others hold them, "
+                    "or it is a stream",
+                )
             if dry_run and not row.exists:
                 talk(options, f"{row.queue}: the target has no such queue yet")
         if dry_run:
