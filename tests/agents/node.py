@@ -24,7 +24,10 @@ from tests.system.cluster import Admin, Port, wait_for
 
 AGENTS = Path(__file__).parent.parent.parent / "agents"
 PRIMARY = ("active", "recovering")
-TIMES = {"QPID_ANSWER": 4, "QPID_START": 30, "QPID_PROMOTE": 8, "QPID_TERM": 3}
+TIMES = {"QPID_ANSWER": 20, "QPID_START": 30, "QPID_PROMOTE": 8, "QPID_TERM": 3}
+"""With these no broker is thought hung, however busy the machine is."""
+BRISK = 4
+"""Seconds for an answer of a broker that hangs."""
 TOOL = (
     *("qpidha.cli.main", "qpidha.cli.app"),
     *("qpidha.cli.broker.observe", "qpidha.cli.broker.operate"),
@@ -185,6 +188,8 @@ class Node:
         wait_for(lambda: self.pid, lambda pid: pid == 0, what=f"the broker of {self.name}")
 
     def hang(self) -> None:
+        """Freeze the broker; from now on the scripts of this node wait less for an answer."""
+        self.set(QPID_ANSWER=min(BRISK, int(str(self.settings["QPID_ANSWER"]))))
         pid = self.pid
         self.signal(signal.SIGSTOP)
         wait_for(lambda: self._letter(pid), lambda letter: letter == "T", what="its state")
