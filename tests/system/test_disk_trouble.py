@@ -242,6 +242,37 @@ def test_first_use_d5_a_disk_that_was_full_is_of_use_again_when_messages_were_co
         assert broker.call("explain")["refuses"] == ""
 
 
+@pytest.mark.parametrize("level", ["none", "configuration"])
+def test_a_disk_that_what_one_broker_keeps_has_filled_loses_nothing_that_was_accepted(
+    on_disks, small_disks, level
+):
+    """Twice, with a kill while it is full: what was accepted is there, and the broker goes on."""
+    cluster = on_disks(disk_free_limit="8M")
+    broker = cluster[0]
+    arguments = {"qpid.replicate": level}
+    broker.call("declare_queue", name="q", durable=True, arguments=arguments)
+    broker.bind("amq.fanout", "q")
+    for number in range(2):
+        accepted = []
+        with connect(broker) as client:
+            sender = client.sender("amq.fanout")
+            with pytest.raises(NotAccepted, match="disk"):
+                for count in range(1000):
+                    body = f"{number}-{count} ".ljust(200_000, "x")
+                    sender.send(Message(body, durable=True))
+                    accepted.append(body)
+        assert len(accepted) > 10 and free(small_disks[0]) > 7 * MEGABYTE
+        assert broker.state == "active"
+        for killed, next_one in ((0, 1), (1, 0)):
+            cluster.bounce(killed, promote=next_one)
+            cluster.wait_settled(next_one)
+        received = receive(broker, "q", len(accepted))
+        assert received == accepted
+        wait_for(lambda: refusal(broker), lambda said: not said, what="the refusal")
+        for _ in range(broker.call("list_queues", name="q")[0]["messages"]):
+            assert receive(broker, "q", 1) == ["x"]
+
+
 def test_senders_to_a_queue_wait_before_the_disk_is_full_and_none_is_refused(on_disks, small_disks):
     """Twice what the disk has, and a consumer that begins when they wait."""
     cluster = on_disks(
