@@ -248,6 +248,8 @@ class Node:
         self.local: LocalLog | None = None
         self.local_pending = PendingAcknowledgements()
         """Answers that wait for the local log."""
+        self._to_settle = 0
+        """When the model has the log up to here, it has all that the cluster has; 0 for never."""
         if disk is not None and self.checkpointer is not None:
             self.local = LocalLog(
                 self.broker,
@@ -389,6 +391,8 @@ class Node:
         if log.consumed:
             self.pending.release_consumed(log.consumed)
             log.consumed.clear()
+        if 0 < self._to_settle <= self._applied():
+            self._settle_local()
         if self.local is not None:
             decides = broker.log_writer is not None
             self.local.seal(log.end if decides and log.has_pending else 0)
@@ -1115,9 +1119,11 @@ class Node:
             self.broker.promoted(self.now)
             self._settle_local()
         elif state is BrokerStatus.READY:
-            self._settle_local()
+            self._to_settle = self.log.last  # It is not all applied yet.
         elif state is BrokerStatus.ACTIVE:
             self.measures.active(self.now)
+        elif state is BrokerStatus.CATCHUP:
+            self._to_settle = 0
         elif state is BrokerStatus.JOINING and self.broker.log_writer is not None:
             self.broker.log_writer = None
             self.federation.stop()
@@ -1140,6 +1146,7 @@ class Node:
 
     def _settle_local(self) -> None:
         """This broker has all that the cluster has."""
+        self._to_settle = 0
         if self.local is not None:
             self.effects += self.local.settle()
 

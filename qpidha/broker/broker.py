@@ -1859,6 +1859,13 @@ class Broker(State):
         exchange: Exchange = EXCHANGE_TYPES[options.type](self._local_uid(), options)
         return exchange
 
+    def place_own(self, queue: Queue) -> None:
+        """Let a queue be found that this broker has for itself, and had set aside."""
+        queue.uid = self._local_uid()
+        queue.relabel(NONE)
+        queue.revive()
+        self.place_queue(queue)
+
     def displace(self, queue: Queue, uid: int) -> None:
         """Let a queue with this uid take the name of another one; tell if messages go that no
         other broker has.
@@ -2086,6 +2093,9 @@ class Broker(State):
         for queue in taking:
             if queue.log_writer is None:
                 sequence = max(sequence, queue.insert_local(payload, queue.expiry_of(expires, due)))
+            elif queue.is_leaving:
+                message = queue.messages[queue.ordering.last]
+                sequence = max(sequence, queue.record_here(payload, message.expires))
         for queue in taking if due else ():
             queue.delay(queue.ordering.last, due)
         come = [(queue, room, queue.ordering.last) for queue, room in rooms]

@@ -16,6 +16,10 @@ a queue that leaves the log waits until that is committed: before, a successor m
 it was, and no client must have been told of something else. After a failover the new primary begins
 where the records end.
 
+What is durable on this broker's disk (`store/local_log.py`) is there under the former level and the
+new one alike until the change is committed: whatever of it a crash leaves, the messages are found.
+So before others forget something, what this broker needs to have it for itself is synced here.
+
 What cannot be changed yet waits, with the reason, and is tried again: for a feature, for room on
 the disk, or, out of the log, for messages of which more are on disk than may come to memory.
 """
@@ -25,7 +29,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qpidha.broker.exchange import Exchange
-from qpidha.broker.queues.level import IntoLog, LevelWalk, OutOfLog
+from qpidha.broker.queues.level import IntoLog, LevelWalk, OutOfLog, OutOfSight
 from qpidha.broker.state import remembered
 from qpidha.broker.translation import check_known_to_all
 from qpidha.broker.vocabulary import Kind
@@ -135,21 +139,25 @@ class Levels:
         """Begin to give a queue the level that it is to have."""
         broker = self._broker
         self.waiting.pop(queue, None)
-        if broker.passive or broker.records_durable_only or not self.is_due(queue):
-            return
         log_writer = broker.log_writer
-        if log_writer is None:
+        if broker.passive or log_writer is None or not self.is_due(queue):
+            return
+        if broker.records_durable_only:
+            # It has nobody to replicate to, but ends what it began as a member.
+            if queue.unrecorded[1]:
+                self._raise(queue, log_writer)
             return
         wanted = self.wanted(queue)
         why = self._why_not(queue, wanted)
         if why:
             self.wait(queue, why)
-        elif wanted == ALL:
-            self._raise(queue, log_writer)
+        elif wanted == ALL or (queue.logged and queue.options.replicate == CONFIGURATION):
+            self._raise(queue, log_writer)  # What is half way comes to its end first.
         elif queue.logged:
-            self._walk(queue, OutOfLog(queue, lambda: self._lower(queue)))
+            local = broker.local_log if queue.durable else None
+            self._walk(queue, OutOfLog(queue, lambda: self._lower(queue, log_writer), local))
         elif wanted == NONE:
-            self._hide(queue)
+            self._forget_queue(queue)
         else:
             self._make_known(queue)
 
@@ -242,42 +250,74 @@ class Levels:
             self._make_known(queue)
 
         def finish() -> int:
-            record = LevelChanged(queue.uid, ALL, logged=True, own_numbers=queue.own_numbers)
+            record = LevelChanged(
+                queue.uid,
+                ALL,
+                logged=True,
+                own_numbers=queue.own_numbers,
+                recorded=queue.recorded,
+                keeper=queue.keeper,
+            )
             return self._labelled(queue, ALL, self._append(record))
 
         if queue.logged and not queue.unrecorded[1]:
             finish()  # A former primary has recorded them.
+            self.look(queue)
             return
 
         def begin(own_numbers: int) -> int:
-            level = queue.options.replicate
-            record = LevelChanged(queue.uid, level, logged=True, own_numbers=own_numbers)
-            sequence = self._append(record)
             queue.begin_recording(log_writer, own_numbers)
+            record = LevelChanged(
+                queue.uid,
+                queue.options.replicate,
+                logged=True,
+                own_numbers=own_numbers,
+                keeper=queue.keeper,
+            )
+            sequence = self._append(record)
             for _, keys in remembered(queue):
                 sequence = self._append(keys)
             return sequence
 
         self._walk(queue, IntoLog(queue, log_writer, begin, finish))
 
-    def _lower(self, queue: Queue) -> int:
+    def _lower(self, queue: Queue, log_writer: LogWriter) -> int:
         """Take a queue out of the log, unless it is to stay there after all."""
         wanted = self.wanted(queue)
         if wanted == ALL:
+            queue.stop_leaving(log_writer)
             queue.stay_in_memory(False, queue.spec.limits.memory)
             return 0
-        sequence = self._append(LevelChanged(queue.uid, CONFIGURATION, logged=False))
-        queue.end_recording(sequence)
-        if wanted == NONE:
-            sequence = queue.waits_for = self._hide(queue)
-        else:
-            sequence = self._labelled(queue, CONFIGURATION, sequence)
-        local = self._broker.local_log
-        if local is not None:
-            local.came(queue)
-            if queue.local_writer is not None:
-                local.take(queue)
-        return sequence
+        here = queue.local_writer
+        keeper = "" if here is None else here.system_id
+        record = LevelChanged(queue.uid, CONFIGURATION, logged=False, keeper=keeper)
+        sequence = self._append(record)
+        queue.end_recording(sequence, keeper)
+        if here is not None:
+            here.confirm(queue, sequence)
+        elif wanted == NONE:
+            queue.waits_for = self._hide(queue)
+            return queue.waits_for
+        return self._labelled(queue, CONFIGURATION, sequence)
+
+    def _forget_queue(self, queue: Queue) -> None:
+        """Have others forget a queue; what this one keeps of it is recorded here before."""
+        here = queue.local_writer
+        if here is None:
+            self._hide(queue)
+            return
+
+        def record() -> int:
+            return here.hides(queue, self._bindings(queue))
+
+        def finish() -> int:
+            if self.wanted(queue) != NONE:
+                here.confirm(queue, 0)
+                return 0
+            queue.waits_for = self._hide(queue)
+            return queue.waits_for
+
+        self._walk(queue, OutOfSight(queue, record, finish))
 
     def _hide(self, queue: Queue) -> int:
         """Have others forget a queue."""
@@ -299,9 +339,9 @@ class Levels:
             sequence = self._append(QueueUsed(queue.uid))
         for exchange, key, arguments in self._bindings(queue):
             if broker.records_binding(exchange, queue, arguments):
-                if broker.local_log is not None:
-                    broker.local_log.unbound(exchange, queue, key)
                 sequence = self._append(Bound(exchange.uid, queue.uid, key, arguments))
+        if queue.local_writer is not None:
+            queue.local_writer.confirm(queue, sequence)
         return self._labelled(queue, CONFIGURATION, sequence)
 
     def _renumber(self, queue: Queue, uid: int) -> None:

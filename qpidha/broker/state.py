@@ -82,6 +82,7 @@ FOLLOWED = 16
 ALL_LOOKS = 1 << 60
 """As many as it takes."""
 IN_LOG = "its messages are those of the cluster's log now"
+DELETED_THERE = "the cluster has deleted that queue"
 LOCAL_UID = -1000
 """Uids of local objects are below this one; those above, up to -1, are built-in exchanges."""
 
@@ -318,7 +319,7 @@ class State:
         self.federation.clear()
         for queue in list(self.queues.values()):
             if keep_local and queue.uid > 0 and queue.local_writer is not None:
-                self._set_aside(queue, queue.local_writer)
+                self.set_aside(queue, queue.local_writer)
             elif not keep_local or queue.uid > 0:
                 self.remove_queue(queue)
         self.totals.clear()
@@ -327,7 +328,7 @@ class State:
                 self.remove_exchange(exchange)
         self.to_follow |= dict.fromkeys(self.followed, 0)
 
-    def _set_aside(self, queue: Queue, local_writer: LocalWriter) -> None:
+    def set_aside(self, queue: Queue, local_writer: LocalWriter) -> None:
         """Take a queue away that may come again, and keep the messages that only this broker
         has.
         """
@@ -366,9 +367,8 @@ class State:
                 yield uid, queue.options
                 if uid in self.replicas:
                     yield 0, self.replicas[uid]
-                elif queue.own_numbers:
-                    level, own_numbers = queue.options.replicate, queue.own_numbers
-                    yield 0, LevelChanged(uid, level, logged=True, own_numbers=own_numbers)
+                elif queue.own_numbers or queue.keeper:
+                    yield 0, _level_of(queue)
                 if queue.is_used:
                     yield 0, QueueUsed(uid)
                 yield from remembered(queue)
@@ -435,7 +435,10 @@ class State:
     def add_queue(self, uid: int, options: QueueDeclared) -> Queue:
         """Add a queue, in place of one that has its name."""
         former = self.queues.get(options.name)
-        if former is not None:
+        if former is not None and former.uuid == options.uuid and former.local_writer is not None:
+            # It is this queue, and this broker had it for itself, or is about to.
+            self.set_aside(former, former.local_writer)
+        elif former is not None:
             self.displace(former, uid)
         # A level of `none` on an object with a record is that of a broker alone, now or before it
         # joined a cluster.
@@ -547,8 +550,6 @@ class State:
     def label(self, queue: Queue, level: str) -> None:
         """A queue has another replicate level. Other policies may be for it then."""
         queue.relabel(level)
-        if queue.local_writer is not None:
-            queue.local_writer.labelled(queue)
         self.followed.pop(queue, None)
         self.to_follow.pop(queue, None)
         self._follow(queue, self.policies.of(queue.options))
@@ -676,7 +677,14 @@ def _queue_declared(state: State, sequence: int, record: QueueDeclared) -> None:
 
 def _queue_deleted(state: State, sequence: int, record: QueueDeleted) -> None:
     queue = state.by_uid.get(record.queue)
-    if isinstance(queue, Queue):
+    if not isinstance(queue, Queue):
+        return
+    here = queue.local_writer
+    if here is not None and not here.is_settled:
+        state.set_aside(queue, here)
+    else:
+        if here is not None and not queue.logged:
+            state.tell_gone(queue, len(queue.messages), DELETED_THERE)
         state.remove_queue(queue)
         state.forget_locally(queue)
 
@@ -686,17 +694,22 @@ def _level_changed(state: State, sequence: int, record: LevelChanged) -> None:
     if not isinstance(queue, Queue):
         return
     here = state.local_log
+    if queue.logged and not record.logged and here is not None:
+        if record.keeper != here.system_id:
+            here.left(queue, queue.messages, Cause.DELETED)  # The primary has them.
     if record.logged and not queue.logged:
         state.take_into_log(queue, record.own_numbers)
-    elif record.logged and record.level == ALL and here is not None:
+    if record.own_numbers != queue.own_numbers:
+        queue.own_numbers, queue.recorded = record.own_numbers, 0
+    queue.recorded = max(queue.recorded, record.recorded)
+    if record.logged and record.level == ALL and here is not None:
         state.tell_gone(queue, here.risen(queue), IN_LOG)
-    if queue.logged and not record.logged:
+    queue.keeper = record.keeper
+    if not record.logged:
+        if queue.logged:
+            queue.leave_messages()
         if here is not None:
-            here.left(queue, list(queue.messages), Cause.DELETED)  # The primary has them.
-        queue.leave_messages()
-        if state.local_log is not None:
-            state.local_log.came(queue)
-    queue.own_numbers = record.own_numbers
+            here.came(queue)
     if record.level != queue.options.replicate:
         state.label(queue, record.level)
 
@@ -711,6 +724,18 @@ def _dedup_remembered(state: State, sequence: int, record: DedupRemembered) -> N
     queue = state.logged_queue(record.queue)
     if queue is not None and queue.window is not None:
         queue.window.restore(record.keys, record.sequences)
+
+
+def _level_of(queue: Queue) -> LevelChanged:
+    """Return what a snapshot says of the numbers of a queue, or of who has what is on it."""
+    return LevelChanged(
+        queue.uid,
+        queue.options.replicate,
+        logged=queue.logged,
+        own_numbers=queue.own_numbers,
+        recorded=queue.recorded,
+        keeper=queue.keeper,
+    )
 
 
 def gone_here(name: str, count: int, why: str) -> Announce:

@@ -464,9 +464,10 @@ NO_STORE = _code(
 LOCAL_GONE = _code(
     "QHA3114",
     "Messages that only this broker had are gone.",
-    "They were on a queue of level `none` or `configuration`. The cluster has deleted that queue "
-    "while this broker was away, another queue has its name now, or another broker raised it to "
-    "`all` without them.",
+    "They were on a queue of level `none` or `configuration`. The cluster has deleted that queue, "
+    "or it is `none` on another broker now, another queue has its name, or another broker raised "
+    "it to `all` without them. Where others raised and lowered the queue several times, they may "
+    "have had some of those that are counted.",
     "Nothing brings them back. Messages that must not be lost belong on queues of level `all`.",
 )
 MEMORY_HIGH = _code(

@@ -118,6 +118,14 @@ class LevelChanged(WithLaterFields):
     level: str
     logged: bool
     own_numbers: int = 0
+    recorded: int = 0
+    """At the end of that, and in a snapshot: up to which of its own numbers the log has had the
+    queue, whatever has left since. Left out while it is 0.
+    """
+    keeper: str = ""
+    """The system id of the primary that gives the queue to the log, or takes it out of that, if it
+    has on its own disk what the log lacks. Left out while it is empty.
+    """
 
 
 @dataclass(slots=True)

@@ -114,6 +114,11 @@ CHECKS = {
     kind: {one.name: TYPES[str(one.type)] for one in fields(kind) if one.name != "later"}
     for kind in JSON_RECORDS.values()
 }
+LEFT_OUT: dict[type, tuple[str, ...]] = {
+    QueueDeclared: ("fallback", "implied"),
+    LevelChanged: ("recorded", "keeper"),
+}
+"""Fields that are not written while they are empty."""
 IGNORABLE = "ignorable"
 """The mark of a record of a later kind that an older broker may leave out of account."""
 
@@ -193,10 +198,9 @@ def _json_fields(record: Record) -> dict[str, Any]:
     if isinstance(record, Unknown):
         return record.fields
     values = asdict(record)
-    if isinstance(record, QueueDeclared):
-        for name in ("fallback", "implied"):
-            if not values[name]:
-                del values[name]
+    for name in LEFT_OUT.get(type(record), ()):
+        if not values[name]:
+            del values[name]
     return {"record": type(record).__name__, **values.pop("later"), **values}
 
 

@@ -21,6 +21,12 @@ read. So a cut of the cluster's log, a snapshot or another primary touch nothing
 - A queue that is raised to `all` is in both logs until the end of that is committed. If this broker
   is restarted or steps down before, what the cluster's log lacks is set aside. It comes back to its
   queue when this broker is primary, if no other has ended it.
+- One that leaves the cluster's log is a copy here first (`LevelChanged` without `logged`), synced
+  before others forget it. It counts when the record by which they do names this broker, and is
+  given up when the broker has all that the cluster has and there is no such record.
+- One of level `configuration` that becomes `none`, or the other way round, is `none` here while the
+  cluster may know of it or not: then it is that of the cluster which has its uuid, or this
+  broker's own if there is none.
 - A replicated queue takes the place of a local one with its name, as in Qpid.
 
 Places here are above LOCAL, so who waits for the higher of two places, one here and one in the
@@ -35,12 +41,12 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qpidha.broker.exchange import EXCHANGE_TYPES, Exchange
 from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.broker.queues.queue import Queue
-from qpidha.broker.state import IN_LOG, KEYS_IN_RECORD, LOCAL_UID, gone_here
+from qpidha.broker.state import DELETED_THERE, IN_LOG, KEYS_IN_RECORD, LOCAL_UID, gone_here
 from qpidha.model.effects import Announce
 from qpidha.model.errors import LogDamaged, ProtocolViolation, UpgradeNeeded
 from qpidha.model.event_codes import CUT_OFF
@@ -63,7 +69,7 @@ from qpidha.model.records import (
     Requeued,
     Unbound,
 )
-from qpidha.model.replication_level import CONFIGURATION, NONE
+from qpidha.model.replication_level import ALL, CONFIGURATION, NONE
 from qpidha.store.codec import EnqueueRun, decode, encode_enqueues, encode_record
 from qpidha.store.folder import DiskFolder
 from qpidha.store.log import Log
@@ -77,6 +83,7 @@ if TYPE_CHECKING:
 
     from qpidha.broker.broker import Broker
     from qpidha.broker.exchange import Destination
+    from qpidha.model.message import Message
     from qpidha.store.disk import Disk
     from qpidha.store.write_ahead_log import Marks
 
@@ -88,11 +95,23 @@ DAMAGED = (
 )
 KEPT_HERE = (NONE, CONFIGURATION)
 """Levels of which the messages are here."""
+NAME_TAKEN = "a replicated queue has that name"
+EVERY_NUMBER = 1 << 62
 OBJECTS_AT_ONCE = 500
 """Objects in one part of a checkpoint."""
 
 Place = tuple[int, int, str]
 """Where a binding is: exchange, queue or exchange, key."""
+
+
+class Mark(NamedTuple):
+    """What is recorded of a queue beside its declaration and its messages."""
+
+    level: str
+    own_numbers: int = 0
+    """The last number of its own, if this broker began to give it to the cluster's log."""
+    is_copy: bool = False
+    """Whether the cluster's log has the messages, which this broker is about to take out of it."""
 
 
 class LocalLog:
@@ -118,7 +137,7 @@ class LocalLog:
         )
         self.log = Log(0, self.wal)
         self._broker = broker
-        self._system_id = system_id
+        self.system_id = system_id
         self._slack = 4 * segment_size
         self._things: dict[int, Destination] = {}
         """What is here, or set aside, by the place of its declaration."""
@@ -129,13 +148,19 @@ class LocalLog:
         """Their places, and those of queues of level configuration."""
         self._aside: dict[str, Queue] = {}
         """Messages of queues that are not there at present, by the uuid of the queue."""
-        self._rising: dict[int, int] = {}
-        """Queues that this broker began to give to the cluster's log: their places, and the last
-        number of their own.
+        self._marks: dict[int, Mark] = {}
+        """Of queues, by their places."""
+        self._unconfirmed: deque[tuple[int, int]] = deque()
+        """(record of the cluster, place) of queues that are of level configuration here when that
+        record is committed.
         """
         self._bindings: dict[Place, dict[str, Any]] = {}
         self._ends: dict[int, dict[Place, None]] = {}
         """Those that lead to or from a place."""
+        self.is_settled = False
+        """Whether this broker had all that the cluster has since it was started or decided last.
+        Before, records may be older than what is here, and nothing is given up for them.
+        """
         self._needs = 0
         """Up to where the cluster's log is to be committed for what is recorded in this turn."""
         self._waiting: deque[tuple[int, int]] = deque()
@@ -183,11 +208,20 @@ class LocalLog:
 
     def declared(self, thing: Destination) -> int:
         """Record that a queue or an exchange is there."""
-        place = self._append(thing.options) - LOCAL
+        options = thing.options
+        former = self._by_uuid.get(options.uuid, 0)
+        if isinstance(options, QueueDeclared) and options.replicate not in KEPT_HERE:
+            options = replace(options, replicate=CONFIGURATION)
+        place = self._append(options) - LOCAL
         self._things[place] = thing
         self._places[thing] = place
-        if thing.options.replicate != NONE:
-            self._by_uuid[thing.options.uuid] = place
+        if isinstance(thing, Queue):
+            self._marks[place] = Mark(options.replicate)
+        if former in self._references:
+            self._move_bindings(former, place)
+            self._forget_reference(former)
+        if options.replicate != NONE:
+            self._by_uuid[options.uuid] = place
         return LOCAL + place
 
     def came(self, queue: Queue) -> None:
@@ -198,56 +232,106 @@ class LocalLog:
         if queue.uid < LOCAL_UID:
             if queue not in self._places:
                 self.declared(queue)
-        elif queue.uuid in self._aside:
+        elif queue.uuid in self._aside and not self._is_copy(queue.uuid, queue.keeper):
             self._give_back(queue, self._aside.pop(queue.uuid))
 
-    def take(self, queue: Queue) -> int:
-        """Record all that is on a queue."""
-        place, sequence = self._place(queue), 0
-        for data in _messages(queue, place):
-            sequence = self._append_encoded(data)
-        self.log.must_sync = self.log.must_sync or bool(sequence)
+    def lowers(self, queue: Queue, last: int) -> int:
+        """This broker is about to take a queue out of the cluster's log, which ends with `last`: it
+        records what comes, changes and leaves from now on. Nothing of that is answered before the
+        log is committed up to there.
+        """
+        self._needs = max(self._needs, last)
+        place = self._place(queue)
+        sequence = self._mark(place, is_copy=True)
+        if queue.window is not None:
+            for keys, numbers in queue.window.parts(KEYS_IN_RECORD):
+                sequence = self.remember(queue, keys, numbers)
         return sequence
 
-    def labelled(self, queue: Queue) -> None:
-        """A queue has another replicate level."""
+    def copy(self, queue: Queue, messages: Iterable[Message]) -> int:
+        """Record messages that are on such a queue already."""
+        self.log.must_sync = True
+        return self._append_encoded(_encoded(queue, self._place(queue), list(messages)))
+
+    def hides(
+        self, queue: Queue, bindings: Iterable[tuple[Exchange, str, Mapping[str, Any]]]
+    ) -> int:
+        """This broker is about to have a queue that the others know for itself. Return the place to
+        wait for before they may forget it, 0 if all is recorded.
+        """
+        before, place = self.log.end, self._place(queue)
+        self._unconfirmed = deque(each for each in self._unconfirmed if each[1] != place)
+        if self._marks[place].level != NONE:
+            self._mark(place, level=NONE)
+            if queue.is_used:
+                self.used(queue)
+        for exchange, key, arguments in bindings:
+            self.bound(exchange, queue, key, arguments)
+        if self.log.end == before:
+            return 0
+        self.log.must_sync = True
+        return self.end
+
+    def confirm(self, queue: Queue, sequence: int) -> None:
+        """The others know what there is of a queue of level configuration when this record is
+        committed.
+        """
         place = self._places.get(queue)
-        level = queue.options.replicate
         if place is not None:
-            self._by_uuid[queue.uuid] = place
-            if level in KEPT_HERE:  # Else its messages go when that is committed.
-                self._append(LevelChanged(place, level, logged=True))
-        elif queue.uid < LOCAL_UID:
-            self.declared(queue)
+            self._unconfirmed.append((sequence, place))
+
+    def _place_own(self, queue: Queue) -> list[Announce]:
+        """Have a queue that was set aside for itself. Another one may have its name."""
+        del self._aside[queue.uuid]
+        if queue.name in self._broker.queues:
+            self.gone(queue)
+            told = gone_here(queue.name, len(queue.messages), NAME_TAKEN)
+            queue.close()
+            return [told]
+        self._broker.place_own(queue)
+        queue.local_writer = self
+        queue.promoted()
+        return []
 
     def used(self, queue: Queue) -> None:
         """A queue has its first user."""
         self._append(QueueUsed(self._place(queue)))
 
     def gone(self, thing: Destination) -> int:
-        """A queue or an exchange is gone, or its messages are in the cluster's log."""
+        """A queue or an exchange is gone."""
         if isinstance(thing, Queue):
             thing.local_writer = None
         place = self._places.pop(thing, 0)
         if not place:
             return 0
         del self._things[place]
-        self._rising.pop(place, None)
-        self._by_uuid.pop(thing.options.uuid, None)
+        self._marks.pop(place, None)
+        self._forget_uuid(thing.options.uuid, place)
         self._forget_bindings(place)
         if isinstance(thing, Queue):
             return self._append(QueueDeleted(place))
         return self._append(ExchangeDeleted(place))
+
+    def let_go(self, queue: Queue) -> None:
+        """The messages of a queue are in the cluster's log, or given up; the queue stays, and so do
+        the bindings that the cluster does not have.
+        """
+        place = self._places.get(queue, 0)
+        if self._ends.get(place):
+            options = replace(queue.options, replicate=ALL)
+            reference = self._append(options) - LOCAL
+            self._move_bindings(place, reference)
+            self.gone(queue)
+            self._refer_to(reference, options)
+        else:
+            self.gone(queue)
 
     def rises(self, queue: Queue, own_numbers: int) -> int:
         """This broker gives a queue to the cluster's log, with its own numbers up to this one, when
         these are committed there.
         """
         self._needs = max(self._needs, own_numbers)
-        place = self._place(queue)
-        self._rising[place] = own_numbers
-        level = queue.options.replicate
-        return self._append(LevelChanged(place, level, logged=True, own_numbers=own_numbers))
+        return self._mark(self._place(queue), own_numbers=own_numbers)
 
     def put_aside(self, queue: Queue, own_numbers: int) -> int:
         """Another broker says what there is of a queue, for its messages are on their way into the
@@ -256,8 +340,10 @@ class LocalLog:
         """
         queue.local_writer = None
         place = self._places.get(queue, 0)
-        if not place or self._rising.get(place) != own_numbers:
-            self.gone(queue)
+        if place and not self.is_settled:
+            own_numbers = EVERY_NUMBER
+        elif not place or self._marks[place].own_numbers != own_numbers:
+            self.let_go(queue)
             return len(queue.messages)
         aside = self._broker.unplaced_queue(replace(queue.options, replicate=CONFIGURATION))
         aside.is_replica = True
@@ -268,10 +354,14 @@ class LocalLog:
         return 0
 
     def left(self, queue: Queue, numbers: Iterable[int], cause: int) -> None:
-        """Messages left a queue by a record of the cluster: they are not set aside any more."""
+        """Messages left a queue by a record of the cluster: they are not set aside any more, unless
+        these are others, with numbers that another broker gave.
+        """
         aside = self._aside.get(queue.uuid)
-        found = [] if aside is None else [each for each in numbers if each in aside.messages]
-        if aside is not None and found:
+        if aside is None or not self._began(queue):
+            return
+        found = [each for each in numbers if each in aside.messages]
+        if found:
             aside.remove(found, cause)
             self.log.must_sync = True
             self._append(Dequeued(self._places[aside], tuple(found), cause))
@@ -281,19 +371,22 @@ class LocalLog:
         how many messages.
         """
         aside = self._aside.get(queue.uuid)
-        if aside is None:
+        if aside is None or not self.is_settled:
             return 0
-        # With other numbers of its own it was raised once more, and has none of these.
-        recorded = _recorded(queue) if self._began(queue) else 0
-        lost = sum(number > recorded for number in aside.messages)
-        self._drop_aside(queue.uuid)
+        # With other numbers of its own it was raised once more by another broker. What that had of
+        # these is not known, and counts as well.
+        first, last = 0, EVERY_NUMBER
+        if self._began(queue):
+            first, last = _recorded(queue), queue.own_numbers
+        lost = sum(first < each <= last for each in aside.messages)
+        self._drop_aside(queue.uuid, stays=True)
         return lost
 
     def forget(self, thing: Destination) -> None:
         """The cluster has deleted a queue or an exchange: what is set aside for it is gone, and
         what bindings lead to it or from it.
         """
-        if thing.options.uuid in self._aside:
+        if thing.options.uuid in self._aside and self.is_settled:
             self._drop_aside(thing.options.uuid)
         place = self._by_uuid.get(thing.options.uuid, 0)
         if place in self._references:
@@ -316,6 +409,8 @@ class LocalLog:
             return 0
         source, target = self._reference(exchange), self._reference(thing)
         given = dict(arguments)
+        if self._bindings.get((source, target, key)) == given:
+            return self.end
         self._bind((source, target, key), given)
         return self._append(Bound(source, target, key, given))
 
@@ -348,6 +443,8 @@ class LocalLog:
         """
         log = self.log
         log.committed = log.durable_to
+        while self._unconfirmed and self._unconfirmed[0][0] <= committed:
+            self._known_to_all(self._unconfirmed.popleft()[1])
         waiting = self._waiting
         while waiting and waiting[0][0] <= log.committed and waiting[0][1] <= committed:
             self._answered = waiting.popleft()[0]
@@ -357,20 +454,30 @@ class LocalLog:
         """This broker decides no more: nobody waits for what was recorded with records that the
         cluster's log may not get. Return what is answered.
         """
+        self._unconfirmed.clear()
+        self.is_settled = False
         self._waiting = deque((last, 0) for last, _ in self._waiting)
         self._needs = 0
         return LOCAL + self._answered
 
     def settle(self) -> list[Announce]:
         """This broker has all that the cluster has: what is still set aside is of queues that there
-        are no more. Tell of it; forget what bindings led to; bind again what a snapshot unbound.
+        are no more, or of no use. Tell of it; forget what bindings led to; bind again what a
+        snapshot unbound.
         """
+        self.is_settled = True
         told = []
         queues = {queue.uuid: queue for queue in self._broker.queues.values() if queue.uid > 0}
         for uuid, aside in list(self._aside.items()):
-            queue = queues.get(uuid)
+            queue, mark = queues.get(uuid), self._marks[self._places[aside]]
+            if queue is None and mark.level == NONE:
+                told += self._place_own(aside)
+                continue
+            if mark.is_copy:
+                self._drop_aside(uuid, stays=queue is not None)  # The cluster has or had them.
+                continue
             if queue is None:
-                count, why = len(aside.messages), "the cluster has deleted that queue"
+                count, why = len(aside.messages), DELETED_THERE
                 self._drop_aside(uuid)
             elif self._is_half_way(queue):
                 if not self._broker.passive:
@@ -380,6 +487,8 @@ class LocalLog:
                 count, why = self.risen(queue), IN_LOG
             if count:
                 told.append(gone_here(aside.name, count, why))
+        for place in list(self._marks):
+            self._known_to_all(place)
         there = {thing.options.uuid for thing in self._broker.by_uid.values()}
         for place, record in list(self._references.items()):
             if record.uuid not in there or not self._ends.get(place):
@@ -437,7 +546,7 @@ class LocalLog:
         """Bring back what a former process of this broker kept, beside what the cluster's log
         brought; give what the operator should know.
         """
-        reader = LogReader(self.wal, self._system_id, features)
+        reader = LogReader(self.wal, self.system_id, features)
         try:
             for part in reader.chunks():
                 self._fold(part.data)
@@ -464,7 +573,7 @@ class LocalLog:
     def _put_in_place(self) -> list[Announce]:
         """Have what was read where it belongs."""
         broker = self._broker
-        told = []
+        told: list[Announce] = []
         there = {queue.uuid: queue for queue in broker.queues.values() if queue.uid > 0}
         for place, thing in list(self._things.items()):
             name = thing.name
@@ -473,22 +582,15 @@ class LocalLog:
                     self.gone(thing)
                 else:
                     broker.place_exchange(thing)
-            elif thing.options.replicate == NONE:
-                if name in broker.queues:
-                    why = "a replicated queue has that name"
-                    told.append(gone_here(name, len(thing.messages), why))
-                    self.gone(thing)
-                    thing.close()
-                    continue
-                broker.place_queue(thing)
-                thing.local_writer = self
-                thing.promoted()
-            else:
-                self._by_uuid[thing.uuid] = place
-                self._aside[thing.uuid] = thing
-                found = there.get(thing.uuid)
-                if found is not None:
-                    told += self._find_again(found)
+                continue
+            self._aside[thing.uuid] = thing
+            found = there.get(thing.uuid)
+            if found is None and thing.options.replicate == NONE:
+                told += self._place_own(thing)
+                continue
+            self._by_uuid[thing.uuid] = place
+            if found is not None:
+                told += self._find_again(found)
         self._bind_all()
         return told
 
@@ -500,7 +602,35 @@ class LocalLog:
     def _began(self, queue: Queue) -> bool:
         """Whether this broker began to give a queue to the cluster's log as that has it."""
         place = self._places[self._aside[queue.uuid]]
-        return 0 < queue.own_numbers == self._rising.get(place)
+        is_ours = queue.keeper in ("", self.system_id)  # An earlier version does not tell.
+        return is_ours and 0 < queue.own_numbers == self._marks[place].own_numbers
+
+    def _is_copy(self, uuid: str, keeper: str) -> bool:
+        """Whether what is set aside for a queue is a copy of what the cluster's log had, and it was
+        not this broker that took the queue out of that.
+        """
+        return keeper != self.system_id and self._marks[self._places[self._aside[uuid]]].is_copy
+
+    def _known_to_all(self, place: int) -> None:
+        """The cluster has what there is of a queue, if that is of level configuration."""
+        queue, mark = self._things.get(place), self._marks.get(place)
+        if (
+            not isinstance(queue, Queue)
+            or mark is None
+            or queue.uid < LOCAL_UID
+            or queue.is_leaving
+        ):
+            return
+        if mark.level == NONE:
+            for uid, key in queue.bindings:
+                exchange = self._broker.by_uid.get(uid)
+                binding = exchange.binding(queue, key) if isinstance(exchange, Exchange) else None
+                if isinstance(exchange, Exchange) and binding is not None:
+                    if self._broker.records_binding(exchange, queue, binding.arguments):
+                        self.unbound(exchange, queue, key)
+        if mark.is_copy or mark.level == NONE:
+            self._by_uuid[queue.uuid] = place
+            self._mark(place, level=CONFIGURATION, is_copy=False)
 
     def _take_back(self, queue: Queue) -> None:
         """Put on a queue what the cluster's log did not get of it, when this broker decides again;
@@ -519,20 +649,24 @@ class LocalLog:
         broker alone has none of such a queue, though it records what comes.
         """
         told: list[Announce] = []
-        if queue.logged and self._broker.records_durable_only and not queue.messages:
+        is_known = queue.options.replicate == CONFIGURATION and not queue.own_numbers
+        if is_known and self._broker.records_durable_only and not queue.messages:
             queue.leave_log()
         if not queue.logged:
             self.came(queue)
         elif not self._began(queue):  # Else the end of that may not be committed.
-            count = len(self._aside[queue.uuid].messages)
+            count = self.risen(queue)
             if count:
                 told.append(gone_here(queue.name, count, IN_LOG))
-            self._drop_aside(queue.uuid)
         return told
 
-    def _drop_aside(self, uuid: str) -> None:
+    def _drop_aside(self, uuid: str, *, stays: bool = False) -> None:
+        """Give up what is set aside for a queue, which is gone or `stays`."""
         queue = self._aside.pop(uuid)
-        self.gone(queue)
+        if stays:
+            self.let_go(queue)
+        else:
+            self.gone(queue)
         queue.close()
 
     def _give_back(self, queue: Queue, aside: Queue) -> None:
@@ -541,7 +675,8 @@ class LocalLog:
         self._things[place] = queue
         self._places[queue] = place
         queue.is_used = queue.is_used or aside.is_used
-        _copy(aside, queue, 0, 1 << 62)
+        queue.pass_over(aside.last_number)
+        _copy(aside, queue, 0, EVERY_NUMBER)
         queue.syncs = queue.syncs or aside.syncs or bool(queue.messages)
         aside.close()
 
@@ -553,6 +688,7 @@ class LocalLog:
                     thing = self._things.get(entry.queue)
                     if isinstance(thing, Queue):
                         thing.insert_run(entry.sequences, entry.payloads, entry.expiries)
+                        thing.pass_over(entry.sequences[-1])
                 else:
                     self._apply(*entry)
         except (LookupError, ValueError, TypeError, AttributeError, ProtocolViolation) as error:
@@ -569,7 +705,7 @@ class LocalLog:
                 thing = things.pop(place, None)
                 if thing is not None:
                     del self._places[thing]
-                self._rising.pop(place, None)
+                self._marks.pop(place, None)
                 reference = self._references.pop(place, None)
                 if reference is not None:
                     self._forget_uuid(reference.uuid, place)
@@ -584,7 +720,8 @@ class LocalLog:
                 if isinstance(found, Queue):
                     _apply_to(found, record)
                     if isinstance(record, LevelChanged):
-                        self._rising[place] = record.own_numbers
+                        mark = Mark(record.level, record.own_numbers, not record.logged)
+                        self._marks[place] = mark
 
     def _read_declared(self, place: int, record: QueueDeclared | ExchangeDeclared) -> None:
         if place in self._things or place in self._references:
@@ -597,6 +734,7 @@ class LocalLog:
                 return
             thing = broker.unplaced_queue(record)
             thing.is_replica = True
+            self._marks[place] = Mark(record.replicate)
         elif record.replicate == NONE and record.type in EXCHANGE_TYPES:
             thing = broker.unplaced_exchange(record)
         else:
@@ -612,6 +750,11 @@ class LocalLog:
 
     def _append_encoded(self, data: bytes) -> int:
         return LOCAL + self.log.append_encoded(data)
+
+    def _mark(self, place: int, **changes: Any) -> int:
+        """Record something else of a queue."""
+        mark = self._marks[place] = self._marks[place]._replace(**changes)
+        return self._append(_level_changed(place, mark))
 
     def _place(self, queue: Queue) -> int:
         """Return the place of a queue, declared if need be."""
@@ -652,6 +795,15 @@ class LocalLog:
             place = self._append(thing.options) - LOCAL
             self._refer_to(place, thing.options)
         return place
+
+    def _move_bindings(self, place: int, other: int) -> None:
+        """Record that what is bound to a place is bound to another one."""
+        for binding in list(self._ends.get(place, ())):
+            arguments = self._bindings[binding]
+            self._unbind(binding)
+            source, target = (other if end == place else end for end in binding[:2])
+            self._bind((source, target, binding[2]), arguments)
+            self._append(Bound(source, target, binding[2], arguments))
 
     def _bind(self, binding: Place, arguments: dict[str, Any]) -> None:
         self._bindings[binding] = arguments
@@ -709,29 +861,39 @@ class LocalLog:
         records = self._objects(point)
         while found := list(islice(records, OBJECTS_AT_ONCE)):
             yield b"".join(encode_record(place, record) for place, record in found)
-        for place, thing in list(self._things.items()):
-            if isinstance(thing, Queue):
-                for data in _messages(thing, place):
-                    if self._things.get(place) is None:
-                        break
-                    yield data
+        for place in list(self._things):
+            yield from self._messages(place)
+
+    def _messages(self, place: int) -> Iterator[bytes]:
+        """Yield the messages of a queue, encoded, in parts; what leaves meanwhile is left out.
+        Meanwhile the queue may be set aside, and be given back: it is the one that is there.
+        """
+        cursor = 0
+        while isinstance(queue := self._things.get(place), Queue):
+            found = queue.messages_after(cursor, CHUNK)
+            if queue.logged and not queue.is_leaving:
+                # What came since it began to rise is in the cluster's log only.
+                found = [message for message in found if message.sequence <= queue.own_numbers]
+            if not found:
+                break
+            cursor = found[-1].sequence
+            yield _encoded(queue, place, found)
 
     def _objects(self, point: int) -> Iterator[tuple[int, Record]]:
-        things = {**self._references, **self._things}
-        for place, thing in things.items():
+        for place in [*self._references, *self._things]:
             if place > point:
                 continue  # It comes with the log.
+            thing = self._things.get(place) or self._references.get(place)
             if isinstance(thing, QueueDeclared | ExchangeDeclared):
                 yield place, thing
-            elif self._things.get(place) is not None:
-                options = thing.options
-                if options.replicate not in KEPT_HERE and isinstance(options, QueueDeclared):
-                    options = replace(options, replicate=CONFIGURATION)
-                yield place, options
-                if isinstance(thing, Queue):
-                    if self._rising.get(place):
-                        level, last = options.replicate, self._rising[place]
-                        yield 0, LevelChanged(place, level, logged=True, own_numbers=last)
+            elif thing is not None:
+                if not isinstance(thing, Queue):
+                    yield place, thing.options
+                else:
+                    mark = self._marks[place]
+                    yield place, replace(thing.options, replicate=mark.level)
+                    if mark.own_numbers or mark.is_copy:
+                        yield 0, _level_changed(place, mark)
                     if thing.is_used:
                         yield 0, QueueUsed(place)
                     if thing.window is not None:
@@ -761,21 +923,34 @@ def _apply_to(queue: Queue, record: Record) -> None:
             pass
 
 
+def _level_changed(place: int, mark: Mark) -> LevelChanged:
+    """Return the record of a mark."""
+    return LevelChanged(place, mark.level, logged=not mark.is_copy, own_numbers=mark.own_numbers)
+
+
 def _recorded(queue: Queue) -> int:
-    """Return up to which of its own numbers the cluster's log has a queue: they come in turn."""
+    """Return up to which of its own numbers the cluster's log has had a queue: they come in turn.
+    An earlier version does not tell, and then it is what is there.
+    """
     own = (number for number in queue.messages if number <= queue.own_numbers)
-    return max(own, default=0)
+    return max(queue.recorded, max(own, default=0))
 
 
 def _copy(queue: Queue, other: Queue, after: int, last: int) -> None:
     """Put on another queue what is on this one, with numbers above `after`, up to `last`."""
-    for message in queue.messages_after(after, 1 << 62):
+    moved = [
+        message for message in queue.messages_after(after, EVERY_NUMBER) if message.sequence <= last
+    ]
+    if moved:
+        other.insert_copies(
+            [message.sequence for message in moved],
+            [message.body() for message in moved],
+            [message.expires for message in moved] if queue.may_expire else [],
+        )
+    for message in moved:
         number = message.sequence
-        if number > last:
-            break
-        expiries = [message.expires] if message.expires else []
-        other.insert_copies([number], [message.body()], expiries)
-        other.restate(number, message.delivery_count, message.annotations)
+        if message.delivery_count or message.annotations:
+            other.restate(number, message.delivery_count, message.annotations)
         if number in queue.delayed:
             other.postpone(number, queue.delayed[number])
     if other.window is not None and queue.window is not None:
@@ -783,21 +958,19 @@ def _copy(queue: Queue, other: Queue, after: int, last: int) -> None:
             other.window.restore(keys, numbers)
 
 
-def _messages(queue: Queue, place: int) -> Iterator[bytes]:
-    """Yield the messages of a queue, encoded, in parts; what leaves meanwhile is left out."""
-    cursor = 0
-    while found := queue.messages_after(cursor, CHUNK):
-        cursor = found[-1].sequence
-        data = encode_enqueues(
+def _encoded(queue: Queue, place: int, messages: list[Message]) -> bytes:
+    """Return messages of a queue, encoded, with how each is."""
+    parts = [
+        encode_enqueues(
             place,
-            [message.sequence for message in found],
-            [message.body() for message in found],
-            [message.expires for message in found],
+            [message.sequence for message in messages],
+            [message.body() for message in messages],
+            [message.expires for message in messages],
         )
-        for message in found:
-            number, count = message.sequence, message.delivery_count
-            due = queue.delayed.get(number, 0)
-            if count or message.annotations or due:
-                record = Requeued(place, number, count, message.annotations, due)
-                data += encode_record(0, record)
-        yield data
+    ]
+    for message in messages:
+        number, count = message.sequence, message.delivery_count
+        due = queue.delayed.get(number, 0)
+        if count or message.annotations or due:
+            parts.append(encode_record(0, Requeued(place, number, count, message.annotations, due)))
+    return b"".join(parts)

@@ -30,6 +30,7 @@ from qpidha.model.records import (
 )
 from qpidha.model.settings import Settings
 from qpidha.node import Node
+from qpidha.store import local_log
 from qpidha.store import log as log_module
 from qpidha.store.codec import EnqueueRun, decode
 from qpidha.store.local_log import LocalLog
@@ -48,7 +49,12 @@ class Member:
     """One broker of a cluster: its model, the log of the cluster in memory, and its local log."""
 
     def __init__(
-        self, files: Files | None = None, main: Log | None = None, *, passive: bool = False
+        self,
+        files: Files | None = None,
+        main: Log | None = None,
+        *,
+        passive: bool = False,
+        alone: bool = False,
     ) -> None:
         self.told: list[Announce] = []
         self.files = files or Files()
@@ -64,6 +70,7 @@ class Member:
             lambda: f"uuid-{next(UUIDS)}",
         )
         self.broker.passive = True
+        self.broker.records_durable_only = alone
         for batch in self.main.batches(1):
             fold(self.broker, batch.data)
         self.local = LocalLog(
@@ -109,9 +116,9 @@ class Member:
         arguments = {"qpid.replicate": level, **options.pop("arguments", {})}
         return self.broker.declare_queue(name, durable=True, arguments=arguments, **options)[0]
 
-    def restarted(self, how: str = "drop", *, passive: bool = False) -> Member:
+    def restarted(self, how: str = "drop", *, passive: bool = False, alone: bool = False) -> Member:
         self.disk.crash(how)
-        return Member(self.files, self.main, passive=passive)
+        return Member(self.files, self.main, passive=passive, alone=alone)
 
 
 def send(member: Member, name: str, *bodies: str) -> list[int]:
@@ -338,7 +345,7 @@ def test_a_level_that_changes_takes_the_messages_along() -> None:
     levels.wanted = lambda queue: "configuration"  # type: ignore[method-assign]
     levels.look(queue)
     send(member, "q", "b")
-    member.settled()
+    go_on(member)
     assert queue.uid > 0 and queue.options.replicate == "configuration"
     member = member.restarted()
     queue = member.broker.queues["q"]
@@ -346,7 +353,7 @@ def test_a_level_that_changes_takes_the_messages_along() -> None:
     member.broker.levels.wanted = lambda queue: "none"  # type: ignore[method-assign]
     member.broker.levels.look(queue)
     send(member, "q", "c")
-    member.settled()
+    go_on(member)
     queue = member.restarted().broker.queues["q"]
     assert bodies(queue) == expected("a", "b", "c") and queue.uid < 0
 
@@ -381,6 +388,7 @@ def test_records_of_the_cluster_take_away_what_is_kept_here() -> None:
     member.settled()
     member = member.restarted(passive=True)
     member.broker.apply(9, QueueDeleted(queue.uid))
+    assert [one.event_code for one in member.local.settle()] == [LOCAL_GONE]
     member.settled()
     assert not member.local._things
 
@@ -679,6 +687,7 @@ def test_it_is_told_what_another_primary_did_not_get_of_a_queue() -> None:
     member.broker.apply(member.main.last + 1, Dequeued(queue.uid, (first,)))
     record = LevelChanged(queue.uid, "all", logged=True, own_numbers=queue.own_numbers)
     member.broker.apply(member.main.last + 2, record)
+    member.told += member.local.settle()
     assert gone(member) == [missing]
     assert not member.local._aside
 
@@ -691,4 +700,289 @@ def test_it_is_told_what_another_primary_does_not_have_of_a_queue_that_it_raises
     member = member.restarted(passive=True)
     record = LevelChanged(queue.uid, "configuration", logged=True, own_numbers=10_002)
     member.broker.apply(member.main.last + 1, record)
-    assert gone(member) == [2]
+    assert member.local.settle()[0].fields["messages"] == 2
+
+
+def with_local_exchange(member: Member) -> None:
+    member.broker.declare_exchange(
+        "mine", "fanout", durable=True, arguments={"qpid.replicate": "none"}
+    )
+
+
+def is_bound(member: Member, exchange: str = "mine") -> bool:
+    queue = member.broker.queues["q"]
+    return member.broker.exchanges[exchange].binding(queue, "") is not None
+
+
+def test_bindings_that_only_this_broker_has_stay_when_the_queue_rises() -> None:
+    member = Member()
+    with_local_exchange(member)
+    queue, _ = member.broker.declare_queue("q", durable=True, arguments={})
+    member.broker.bind("mine", "q")
+    send(member, "q", "a")
+    raise_to(member, queue, "all")
+    go_on(member)
+    assert queue.options.replicate == "all" and queue not in member.local._places
+    for _ in range(2):
+        member = member.restarted()
+        assert is_bound(member)
+    member.broker.unbind("mine", "q")
+    member.settled()
+    assert not is_bound(member.restarted())
+
+
+def test_bindings_of_a_backup_stay_when_another_broker_raises_the_queue() -> None:
+    member = Member()
+    with_local_exchange(member)
+    queue = member.queue("q", "configuration")
+    member.broker.bind("mine", "q")
+    send(member, "q", "a")
+    member.settled()
+    member = member.restarted(passive=True)
+    member.local.settle()
+    queue = member.broker.queues["q"]
+    begin = LevelChanged(queue.uid, "configuration", logged=True, own_numbers=10_002)
+    end = LevelChanged(queue.uid, "all", logged=True, own_numbers=10_002)
+    for record in (begin, end):
+        member.broker.apply(member.main.append(record), record)
+    assert gone(member) == [1]
+    member.settled()
+    assert is_bound(member.restarted(passive=True))
+
+
+def test_a_binding_that_goes_after_its_queue_was_lowered_does_not_come_back() -> None:
+    member = Member()
+    with_local_exchange(member)
+    queue, _ = member.broker.declare_queue("q", durable=True, arguments={})
+    raise_to(member, queue, "all")
+    go_on(member)
+    member.broker.bind("mine", "q")
+    for level in ("configuration", "none"):
+        raise_to(member, queue, level)
+        send(member, "q", level)
+        go_on(member)
+        assert queue.options.replicate == level
+        member = member.restarted()
+        queue = member.broker.queues["q"]
+        assert is_bound(member) and queue.options.replicate == level
+        assert len(member.local._references) == 0 and len(member.local._bindings) == 1
+    member.broker.unbind("mine", "q")
+    member.settled()
+    again = member.restarted()
+    assert not is_bound(again) and not again.local._bindings
+
+
+def test_a_queue_that_others_forget_keeps_the_bindings_that_they_had() -> None:
+    member = Member()
+    broker = member.broker
+    broker.declare_exchange("ours", "fanout", durable=True, arguments={"qpid.replicate": "all"})
+    queue, _ = broker.declare_queue("q", durable=True, arguments={})
+    raise_to(member, queue, "configuration")
+    go_on(member)
+    broker.bind("ours", "q")
+    raise_to(member, queue, "none")
+    go_on(member)
+    assert queue.uid < 0
+    member = member.restarted()
+    assert is_bound(member, "ours") and member.broker.queues["q"].uid < 0
+    queue = member.broker.queues["q"]
+    raise_to(member, queue, "configuration")
+    go_on(member)
+    assert not member.local._bindings, "the cluster has it"
+    assert is_bound(member.restarted(), "ours")
+
+
+@pytest.mark.usefixtures("slices")
+def test_a_queue_leaves_the_log_in_slices_that_are_synced_before_others_forget_it() -> None:
+    member = Member()
+    queue, _ = member.broker.declare_queue("q", durable=True, arguments={})
+    raise_to(member, queue, "all")
+    go_on(member)
+    send(member, "q", *TEXTS)
+    go_on(member, 1)
+    raise_to(member, queue, "configuration")
+    copied = []
+    while queue.logged:
+        before = member.local.log.end
+        member.broker.local_committed = member.committed()
+        member.broker.go_on_walking(member.main.last)
+        copied.append(member.local.log.end - before)
+        if not queue.logged:
+            assert member.local.log.synced == member.local.log.last >= 3
+        member.settled()
+    assert len(copied) >= 4 and max(copied) <= 2, "a slice is one record"
+    sizes = [
+        len(entry.sequences)
+        for batch in member.local.log.batches(1)
+        for entry in decode(batch.data)
+        if isinstance(entry, EnqueueRun)
+    ]
+    assert sizes == [20, 20, 10]
+    go_on(member)
+    assert bodies(member.restarted().broker.queues["q"]) == expected(*TEXTS)
+
+
+def test_what_leaves_a_queue_that_was_lowered_does_not_come_back() -> None:
+    member = Member()
+    queue, _ = member.broker.declare_queue("q", durable=True, arguments={})
+    raise_to(member, queue, "all")
+    go_on(member)
+    send(member, "q", "a", "b")
+    raise_to(member, queue, "configuration")
+    go_on(member)
+    taker = a_taker(queue, 1)
+    member.broker.dispatch(1)
+    place = queue.dequeue(taker.got[0])
+    member.settled()
+    assert place <= member.committed()
+    assert bodies(member.restarted().broker.queues["q"]) == expected("b")
+
+
+def test_a_queue_that_was_lowered_remembers_what_it_had() -> None:
+    member = Member()
+    arguments = {"qpidha.dedup": "message-id"}
+    queue, _ = member.broker.declare_queue("q", durable=True, arguments=arguments)
+    raise_to(member, queue, "all")
+    go_on(member)
+    once = build("x", header={"durable": True}, properties={"message_id": "1"})
+    member.broker.publish("", "q", once, headers=dict)
+    go_on(member, 1)
+    taker = a_taker(queue, 1)
+    member.broker.dispatch(1)
+    queue.dequeue(taker.got[0])
+    raise_to(member, queue, "configuration")
+    go_on(member)
+    queue = member.restarted().broker.queues["q"]
+    assert queue.window is not None and queue.window.find(once) is not None
+
+
+@pytest.mark.usefixtures("slices")
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_what_left_on_another_primary_does_not_come_back_with_the_rest(snapshot: bool) -> None:
+    member, queue = rising()
+    recorded = queue.unrecorded[0]
+    member = member.restarted(passive=True)
+    record = Dequeued(queue.uid, (recorded, recorded - 1))
+    member.broker.apply(member.main.append(record), record)
+    member.main.seal()
+    # The power goes before the local log has it, or the broker hears of it by a snapshot only.
+    member = member.restarted(passive=True)
+    if snapshot:
+        other = Member(main=member.main, passive=True).broker
+        parts = [*snapshot_objects(other), *snapshot_messages(other, member.main.last)]
+        member.broker.reset(keep_local=True)
+        for data in parts:
+            fold(member.broker, data, is_snapshot=True)
+    member.promote()
+    there = member.broker.queues["q"].messages
+    assert recorded not in there and recorded - 1 not in there and len(there) == 48
+    assert not gone(member)
+
+
+@pytest.mark.usefixtures("slices")
+def test_messages_that_were_consumed_elsewhere_do_not_count_as_gone() -> None:
+    member, queue = rising()
+    while queue.unrecorded[1]:
+        member.settled()
+        member.broker.local_committed = member.committed()
+        member.broker.go_on_walking(member.main.last)
+    member.main.seal()
+    last = max(queue.messages)
+    member = member.restarted(passive=True)
+    record = Dequeued(queue.uid, (last, last - 1, last - 2))
+    member.broker.apply(member.main.append(record), record)
+    member.main.seal()
+    assert len(member.local._aside[queue.uuid].messages) == 47
+    member = member.restarted(passive=True)
+    assert member.local.settle() == []
+
+
+@pytest.mark.usefixtures("slices")
+def test_a_broker_alone_ends_what_it_began_as_a_member() -> None:
+    member, queue = rising()
+    recorded = queue.unrecorded[0]
+    member = member.restarted(alone=True)
+    queue = member.broker.queues["q"]
+    assert bodies(queue) == expected(*TEXTS) and queue.unrecorded[0] == recorded
+    member.broker.levels.tick(1 << 60)
+    go_on(member)
+    assert queue.unrecorded == (0, 0) and not member.local._things
+    assert queue.options.replicate == "all" and queue.log_writer is member.main
+    again = Member(main=member.main, alone=True)
+    assert bodies(again.broker.queues["q"]) == expected(*TEXTS)
+
+
+def test_what_was_consumed_does_not_come_back_on_a_broker_alone() -> None:
+    """The local log may lose the record that the queue is in the other one."""
+    member = Member()
+    queue, _ = member.broker.declare_queue("q", durable=True, arguments={})
+    send(member, "q", "a")
+    member.settled()
+    raise_to(member, queue, "all")
+    while queue.local_writer is not None:
+        member.settled()
+        member.broker.local_committed = member.committed()
+        member.broker.go_on_walking(member.main.last)
+    taker = a_taker(queue, 1)
+    member.broker.dispatch(1)
+    queue.dequeue(taker.got[0])
+    member.main.seal()
+    again = member.restarted(alone=True)
+    assert not again.broker.queues["q"].messages
+
+
+@pytest.mark.usefixtures("slices")
+def test_a_checkpoint_goes_on_when_its_queue_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_log, "CHUNK", 100)
+    member, queue = rising(200)
+    before = len(queue.messages)
+    member.local.checkpoint()
+    for _ in range(5):  # Some of the messages are in it.
+        while member.disk.pump():
+            pass
+        for event in member.events:
+            member.local.log.answer(event.mark)
+        member.events.clear()
+        member.local.turn()
+    assert member.local._parts is not None
+    member.broker.log_writer = None
+    member.broker.passive = True
+    member.broker.abandon_walks()
+    while member.local._parts is not None:
+        member.settled()
+    member = member.restarted()
+    assert len(member.broker.queues["q"].messages) == before
+
+
+def test_a_number_is_not_given_again_after_a_restart() -> None:
+    member = Member()
+    queue = member.queue("q", "configuration")
+    send(member, "q", "a", "b")
+    queue.dequeue(queue.messages[2])
+    member.settled()
+    member = member.restarted()
+    send(member, "q", "c")
+    assert list(member.broker.queues["q"].messages) == [1, 3]
+
+
+def test_what_leaves_on_another_broker_is_not_what_is_set_aside_with_its_number() -> None:
+    member = Member()
+    queue = member.queue("q", "configuration")
+    send(member, "q", "a", "b")
+    member.settled()
+    member = member.restarted(passive=True)
+    begin = LevelChanged(
+        queue.uid, "configuration", logged=True, own_numbers=10_002, keeper="another"
+    )
+    for record in (begin, Dequeued(queue.uid, (1, 2))):
+        member.broker.apply(member.main.append(record), record)
+    assert [one.fields["messages"] for one in member.local.settle()] == [2]
+
+
+def test_it_is_told_what_goes_with_a_queue_that_the_cluster_deletes() -> None:
+    member = Member()
+    queue = member.queue("q", "configuration")
+    send(member, "q", "a", "b")
+    member.broker.passive = True
+    member.broker.apply(member.main.end + 1, QueueDeleted(queue.uid))
+    assert gone(member) == [2] and "q" not in member.broker.queues

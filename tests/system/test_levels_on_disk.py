@@ -189,6 +189,42 @@ def test_who_hands_over_keeps_what_is_only_here(a_cluster: Callable[..., Cluster
     wait_browse(cluster[1], "configuration", ["of the second"])
 
 
+@WAYS
+def test_a_level_that_changes_back_and_forth_takes_nothing_along(
+    a_cluster: Callable[..., Cluster], end: Callable[..., None]
+) -> None:
+    cluster = a_cluster(3, module=POWER, ha_safety="strict", ha_replicate="none")
+    broker = cluster[0]
+    cluster.wait_settled(0)
+    broker.call("declare_queue", name="q", durable=True)
+    broker.call("declare_exchange", name="ex", durable=True, arguments={"qpid.replicate": "none"})
+    broker.bind("ex", "q")
+    expected: list[str] = []
+    for number, level in enumerate(("all", "configuration", "none", "configuration", "all")):
+        more = [f"{level} {number} {each}" for each in range(5)]
+        send(broker, "q", more, durable=True)
+        expected += more
+        params = {"name": "p", "pattern": "^q$", "definition": {"replicate": level}}
+        broker.call("set_policy", **params)
+        assert receive(broker, "q", 1)
+        wait_for(
+            lambda: {row["name"]: row["replicate"] for row in broker.call("list_queues")},
+            lambda levels, level=level: levels["q"] == level,
+            what=f"the level {level}",
+        )
+        del expected[0]
+        end(cluster, 0, 1, 2)
+        for each in cluster:
+            each.restart()
+        cluster.wait_connected()
+        cluster.promote(0)
+        cluster.wait_settled(0)
+        wait_browse(broker, "q", expected)
+    wait_browse(cluster[1], "q", expected)
+    send(broker, "ex", ["by the exchange"], durable=True)
+    wait_browse(broker, "q", [*expected, "by the exchange"])
+
+
 def test_the_files_of_what_was_consumed_go(a_cluster: Callable[..., Cluster]) -> None:
     cluster = a_cluster(1, module=POWER, journal_segment_size="4k")
     broker = cluster[0]

@@ -60,6 +60,7 @@ class Backlog:
         "ordering",
         "own_numbers",
         "paged_out",
+        "recorded",
         "released",
         "stays",
         "unrecorded",
@@ -80,6 +81,10 @@ class Backlog:
         self.own_numbers = 0
         """If the log has them: messages up to this sequence had their numbers before, so these are
         no places in the log.
+        """
+        self.recorded = 0
+        """Up to which of those the log has had the queue, on its way into it, whatever has left
+        since.
         """
         self.unrecorded = (0, 0)
         """Of those, the log is still to be given the ones after the first of these sequences, up to
@@ -179,7 +184,7 @@ class Backlog:
     def leave_log(self) -> None:
         """The log has these messages no more; all their bytes are in memory."""
         self.logged = False
-        self.own_numbers, self.unrecorded = 0, (0, 0)
+        self.own_numbers, self.recorded, self.unrecorded = 0, 0, (0, 0)
         self.stay_in_memory(False, 0)
 
     def read_back(self, messages: Iterable[Message]) -> None:

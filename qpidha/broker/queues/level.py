@@ -13,9 +13,13 @@ so: whatever holds a message goes on with it, and the order of the queue is what
   is committed. What leaves is recorded as well; where the others do not have it yet that says
   nothing to them, and it is not in a later slice.
 
-Who was here before the end has the messages that were recorded, on every broker the same: the
-primary forgets the others when another broker decides in the middle of it, for so they would have
-been gone without this.
+A durable queue that leaves the log is in the local log before others forget it, or a crash of this
+broker would take what they had: what comes, changes and leaves is recorded in both from the
+beginning, and what was here in slices, each when the one before is synced.
+
+Who was here before the end of a way into the log has the messages that were recorded, on every
+broker the same: the primary forgets the others when another broker decides in the middle of it, for
+so they would have been gone without this.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from qpidha.broker.queues.walk import Walk
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from qpidha.broker.queues.log_writer import LogWriter
+    from qpidha.broker.queues.log_writer import LocalWriter, LogWriter
     from qpidha.broker.queues.queue import Queue
     from qpidha.model.message import Message
 
@@ -77,8 +81,9 @@ class LevelWalk(Walk):
         return True
 
     def come_to_end(self) -> None:
-        """All messages were looked at."""
-        self.sequence = max(self.sequence, self._finish())
+        """All messages were looked at, and what was recorded of them before is committed."""
+        # It may have waited for a place in the other log, above all of this one.
+        self.sequence = self._finish()
         self._finished = True
 
     def abandon(self) -> None:
@@ -126,7 +131,6 @@ class IntoLog(LevelWalk):
             if queue.last_number > self._last:
                 self._pass_over()  # More have come than numbers were left out.
                 return False
-            # What it waited for until now may be a place in the other log, above all of this one.
             self.sequence = self._begin(self._last)
         return True
 
@@ -143,14 +147,16 @@ class IntoLog(LevelWalk):
         )
         for message in found:
             if message.delivery_count or message.annotations or message.sequence in queue.delayed:
-                sequence = queue.restated(message)
+                sequence = log_writer.append(queue.state_of(message))
         queue.unrecorded = (self._place, self._last)
+        queue.recorded = self._place
         self.count += len(found)
         return sequence
 
     def come_to_end(self) -> None:
         """All messages are in the log."""
-        self.queue.unrecorded = (0, 0)
+        queue = self.queue
+        queue.recorded, queue.unrecorded = queue.own_numbers, (0, 0)
         super().come_to_end()
 
     def abandon(self) -> None:
@@ -161,29 +167,84 @@ class IntoLog(LevelWalk):
     def end(self) -> None:
         """All that is in the log is committed: nothing is this broker's only any more."""
         queue = self.queue
-        if self._finished and queue.local_writer is not None:
-            queue.leave_local_log()
+        if self._finished and queue.local_writer is not None and not queue.deleted:
+            queue.local_writer.let_go(queue)
             queue.log_writer = self._log_writer
         super().end()
 
 
 class OutOfLog(LevelWalk):
     """A queue whose messages are taken out of the log: the bytes that are on disk come back,
-    and none goes there any more.
+    and none goes there any more. What is durable is in the local log, and on this broker's disk,
+    before the others are told to forget it.
     """
 
-    __slots__ = ()
+    __slots__ = ("_local", "_waits")
 
-    def __init__(self, queue: Queue, finish: Callable[[], int]) -> None:
+    def __init__(
+        self, queue: Queue, finish: Callable[[], int], local: LocalWriter | None = None
+    ) -> None:
         super().__init__(queue, finish)
         queue.stay_in_memory(True, UNLIMITED)
+        self._local = local
+        """The local log, if the queue is durable and this broker has one."""
+        self._waits = False
+        """Whether what was recorded last may not be on the disk yet."""
+        if local is not None:
+            self.sequence = queue.begin_leaving(local)
+
+    def may_begin(self) -> bool:
+        """Rest while there is no room to record something."""
+        self.is_resting = self._local is not None and not self.queue.may_record
+        return not self.is_resting
 
     def take(self, found: list[Message]) -> int:
-        """Have the bytes in memory."""
+        """Have the bytes in memory, and in the local log."""
         self.queue.read_back(found)
-        return 0
+        if self._local is None:
+            return 0
+        self._waits = True
+        return self._local.copy(self.queue, found)
+
+    def come_to_end(self) -> None:
+        """All messages were looked at; those of the last slice wait for the disk."""
+        if self._waits:
+            self._waits = False
+        else:
+            super().come_to_end()
 
     def abandon(self) -> None:
-        """Let bytes be on disk."""
+        """Let bytes be on disk, and the messages in the log."""
+        if not self._finished:
+            self.queue.stop_leaving(None)
         self.queue.stay_in_memory(False, self.queue.spec.limits.memory)
         super().abandon()
+
+
+class OutOfSight(LevelWalk):
+    """A queue of which the others know nothing but that it is there, and are to forget that. What
+    this broker needs to have it for itself is on its disk before.
+    """
+
+    __slots__ = ("_record",)
+
+    def __init__(self, queue: Queue, record: Callable[[], int], finish: Callable[[], int]) -> None:
+        super().__init__(queue, finish)
+        self._record = record
+        """Records what is not recorded yet; returns the place to wait for, 0 if there is none."""
+
+    def step(self, most: int) -> int:
+        """Record it, or have the others forget when that is done."""
+        if self.queue.deleted or self._finished:
+            self.end()
+            return 0
+        place = self._record()
+        if place:
+            self.sequence = place
+        else:
+            self.come_to_end()
+        return 0
+
+    def take(self, found: list[Message]) -> int:
+        """No message is looked at."""
+        return 0

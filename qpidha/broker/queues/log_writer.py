@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from qpidha.model.records import DedupRemembered, Requeued
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from qpidha.model.message import Message
     from qpidha.model.records import Record
 
 LOCAL = 1 << 62
@@ -75,14 +78,15 @@ class LogWriter(Protocol):
 
 
 class BothLogs:
-    """The log for a queue that is on its way into it: until all of it is there, what leaves leaves
-    what this broker keeps for itself as well, or it would be here again after a restart.
+    """The log for a queue that is on its way into it, or out of it. Until that is over, what leaves
+    leaves what this broker keeps for itself as well, or it would be here again after a restart; and
+    how a message changes is recorded twice. What comes to a queue on its way out is recorded here
+    by `Queue.record_here`.
     """
 
     def __init__(self, queue: Any, log_writer: LogWriter) -> None:
         self._queue = queue
         self._log = log_writer
-        self.append = log_writer.append
         self.enqueue = log_writer.enqueue
         self.enqueue_shared = log_writer.enqueue_shared
         self.enqueue_numbered = log_writer.enqueue_numbered
@@ -99,8 +103,21 @@ class BothLogs:
 
     @property
     def end(self) -> int:
-        """As of the log."""
-        return self._log.end
+        """The last place to wait for: of a queue on its way out, all is in the local log too."""
+        here = self._queue.local_writer if self._queue.is_leaving else None
+        return self._log.end if here is None else int(here.end)
+
+    def append(self, record: Record) -> int:
+        """Append a record; return the place to wait for."""
+        queue, place = self._queue, self._log.append(record)
+        here = queue.local_writer
+        if here is None:
+            return place
+        if isinstance(record, Requeued) and self._is_here(record.sequence):
+            return max(place, int(here.restate(queue, record.sequence)))
+        if isinstance(record, DedupRemembered) and queue.is_leaving:
+            return max(place, int(here.remember(queue, record.keys, record.sequences)))
+        return place
 
     def dequeue(self, queue_uid: int, sequence: int, cause: int = 0) -> int:
         """Record that a message left; return the place to wait for."""
@@ -111,17 +128,32 @@ class BothLogs:
         recorded = self._log.dequeue_many(queue_uid, sequences, cause)
         return max(recorded, self._left(sequences, cause))
 
+    def _is_here(self, sequence: int) -> bool:
+        """Whether the local log has a message, or will."""
+        return bool(self._queue.is_leaving or sequence <= self._queue.own_numbers)
+
     def _left(self, sequences: list[int], cause: int) -> int:
-        queue = self._queue
-        own = [each for each in sequences if each <= queue.own_numbers]
-        local_writer = queue.local_writer
-        return int(local_writer.dequeue(queue, own, cause)) if own and local_writer else 0
+        found = [each for each in sequences if self._is_here(each)]
+        here = self._queue.local_writer
+        return int(here.dequeue(self._queue, found, cause)) if found and here is not None else 0
 
 
 class LocalWriter(Protocol):
     """Where this broker keeps what no other has; implemented by the local log. Every verb returns
     the place to wait for, above LOCAL.
     """
+
+    @property
+    def system_id(self) -> str:
+        """The system id of this broker."""
+        ...
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this broker had all that the cluster has since it was started or decided last.
+        Before, records may be older than what is here, and nothing is given up for them.
+        """
+        ...
 
     @property
     def end(self) -> int:
@@ -152,20 +184,38 @@ class LocalWriter(Protocol):
         """A queue is there whose messages are not in the cluster's log: record what is durable."""
         ...
 
-    def take(self, queue: Any) -> int:
-        """Record all that is on a queue."""
-        ...
-
-    def labelled(self, queue: Any) -> None:
-        """A queue has another replicate level."""
-        ...
-
     def used(self, queue: Any) -> None:
         """A queue has its first user."""
         ...
 
     def gone(self, thing: Any) -> int:
-        """A queue or an exchange is gone, or its messages are in the cluster's log."""
+        """A queue or an exchange is gone."""
+        ...
+
+    def let_go(self, queue: Any) -> None:
+        """The messages of a queue are in the cluster's log, or given up; the queue stays."""
+        ...
+
+    def lowers(self, queue: Any, last: int) -> int:
+        """This broker is about to take a queue out of the cluster's log, which ends with `last`: it
+        records what comes, changes and leaves from now on.
+        """
+        ...
+
+    def copy(self, queue: Any, messages: Iterable[Message]) -> int:
+        """Record messages that are on such a queue already."""
+        ...
+
+    def hides(self, queue: Any, bindings: Iterable[tuple[Any, str, Mapping[str, Any]]]) -> int:
+        """This broker is about to have a queue that the others know for itself. Return the place to
+        wait for before they may forget it, 0 if all is recorded.
+        """
+        ...
+
+    def confirm(self, queue: Any, sequence: int) -> None:
+        """The others know what there is of a queue of level configuration when this record is
+        committed.
+        """
         ...
 
     def rises(self, queue: Any, own_numbers: int) -> int:

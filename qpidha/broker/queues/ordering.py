@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from heapq import heapify, heappop, heappush
-from itertools import repeat, takewhile
+from itertools import islice, repeat, takewhile
+from operator import eq
 from typing import TYPE_CHECKING, Protocol
 
 from qpidha.model.message import Message
@@ -366,6 +367,8 @@ class BySequence:
             self._is_sorted = True
             self._highest = 0
             order.sort()
+            if any(map(eq, order, islice(order, 1, None))):
+                order[:] = dict.fromkeys(order)  # Some have left, and come again.
             # What came out of turn may be before the head. To look at everything once more is
             # cheap beside sorting.
             self._head = 0

@@ -247,11 +247,13 @@ class Queue(Backlog):
         "is_closed",
         "is_copy",
         "is_judged",
+        "is_leaving",
         "is_replica",
         "is_searching",
         "is_stopped",
         "is_used",
         "is_watched",
+        "keeper",
         "lifetime",
         "local_writer",
         "log_writer",
@@ -347,6 +349,12 @@ class Queue(Backlog):
         """
         self.local_writer: LocalWriter | None = None
         """Where messages with such numbers are recorded; None if they are in memory only."""
+        self.is_leaving = False
+        """Whether it is on its way out of the cluster's log: all is recorded there and here."""
+        self.keeper = ""
+        """The system id of the broker that gave it to the cluster's log, or took it out of that,
+        and has on its disk what the log lacks; empty if there is none.
+        """
         self._local = 0
         """The number of the last message that is not logged."""
         self._own_arrivals: Arrivals | None = None
@@ -518,6 +526,7 @@ class Queue(Backlog):
         of it than the log got, which is up to `recorded`.
         """
         self.local_writer = local_writer
+        self.recorded = recorded
         self.unrecorded = (recorded, self.own_numbers)
         self.syncs = self.durable
         self.record_twice(self.log_writer)
@@ -538,9 +547,28 @@ class Queue(Backlog):
             self.remove(gone, Cause.DELETED)
 
     def leave_local_log(self) -> None:
-        """What is here is not only this broker's any more, or is given up."""
+        """The queue is at its end."""
         if self.local_writer is not None:
             self.local_writer.gone(self)
+
+    def begin_leaving(self, local_writer: LocalWriter) -> int:
+        """Have all that comes, changes and leaves recorded on this broker too, as the queue is on
+        its way out of the log; return the place to wait for.
+        """
+        self.local_writer = local_writer
+        self.is_leaving = True
+        log_writer = self.log_writer
+        self.record_twice(log_writer)
+        self.set_fast_path_limit()
+        return local_writer.lowers(self, 0 if log_writer is None else log_writer.end)
+
+    def stop_leaving(self, log_writer: LogWriter | None) -> None:
+        """Stay in the log: what was recorded here beside it is of no use."""
+        self.is_leaving = False
+        self.log_writer = log_writer
+        if self.local_writer is not None:
+            self.local_writer.let_go(self)
+        self.set_fast_path_limit()
 
     def relabel(self, level: str) -> None:
         """Be called a queue of another replicate level."""
@@ -552,18 +580,21 @@ class Queue(Backlog):
         and is recorded in slices.
         """
         self.logged = True
-        self.own_numbers, self.unrecorded = own_numbers, (0, own_numbers)
+        self.keeper = "" if self.local_writer is None else self.local_writer.system_id
+        self.own_numbers, self.recorded, self.unrecorded = own_numbers, 0, (0, own_numbers)
         self.syncs = self.durable
         self.record_twice(log_writer)
         self.set_memory(self.spec.limits.memory)
         self.set_fast_path_limit()
 
-    def end_recording(self, last: int) -> None:
+    def end_recording(self, last: int, keeper: str) -> None:
         """Messages have numbers of the queue's own from now on, above `last`, for none is to have
-        the number of one that was here; nothing of them is recorded.
+        the number of one that was here; nothing of them is recorded but by the `keeper`.
         """
         self.leave_log()
-        self.syncs = False
+        self.keeper = keeper
+        self.is_leaving = False
+        self.syncs = self.syncs and self.local_writer is not None
         self.log_writer = None
         self._host.over_budget.pop(self, None)
         self.waits_for = last
@@ -658,6 +689,7 @@ class Queue(Backlog):
             self.deleted
             or self.is_copy
             or self.is_closed
+            or self.is_leaving
             or Needs.DEDUP_KEY in self.spec.needs
             or bool(self.spec.filters)
             or (self.is_recorded and self._host.refuse_publishing)
@@ -718,12 +750,23 @@ class Queue(Backlog):
             sequence = log_writer.enqueue(self.uid, payload, expires)
             self.insert(sequence, payload, expires)
         if room is not None:
+            if self.is_leaving:
+                sequence = max(sequence, self.record_here(payload, expires))
             leaving = self.settle(room, self.ordering.last)
             # Only now: messages that overflow may come back to this queue by their alternate
             # exchange, and must not take the place of the newcomer.
             if leaving:
                 self._host.evict(self, leaving)
         return sequence
+
+    def record_here(self, payload: bytes, expires: int) -> int:
+        """Record the message that came last on this broker too, before the queue leaves the log;
+        return the place to wait for.
+        """
+        local_writer = self.local_writer
+        if local_writer is None:
+            return 0
+        return local_writer.enqueue(self, self.ordering.last, payload, expires)
 
     def replace(self, room: Room) -> None:
         """A message comes now: let the one leave whose place it takes."""
@@ -820,7 +863,7 @@ class Queue(Backlog):
             return None
         self.deduplicated += 1
         # The sender of a duplicate waits for the original: it may not be committed yet.
-        return self.end if self.log_writer is None else original
+        return self.end if self.log_writer is None or self.is_leaving else original
 
     def room_for(self, payload: bytes) -> Room:
         """Name the messages that must leave so that one can come; raise LimitExceeded if it
@@ -1060,10 +1103,13 @@ class Queue(Backlog):
         if self.log_writer is None:
             local_writer = self.local_writer
             return 0 if local_writer is None else local_writer.restate(self, sequence)
+        return self.log_writer.append(self.state_of(message))
+
+    def state_of(self, message: Message) -> Requeued:
+        """Return the record of how a message is."""
+        sequence = message.sequence
         due = self.delayed.get(sequence, 0)
-        return self.log_writer.append(
-            Requeued(self.uid, sequence, message.delivery_count, message.annotations, due)
-        )
+        return Requeued(self.uid, sequence, message.delivery_count, message.annotations, due)
 
     def _retry_at(self, message: Message, failed: bool) -> int:
         """Return when a message is due again that is given back; 0 for at once."""
@@ -1570,6 +1616,9 @@ class Queue(Backlog):
         A backup may get a message twice, or before an earlier one: newer records come beside the
         snapshot of an older state. Then each message is looked at.
         """
+        if sequences[0] <= self.own_numbers and not self.is_copy:
+            own = [number for number in sequences if number <= self.own_numbers]
+            self.recorded = max(self.recorded, own[-1])
         is_in_turn = sequences[0] > self.ordering.last
         if not is_in_turn:
             self.ordering.out_of_turn()
@@ -1617,6 +1666,10 @@ class Queue(Backlog):
         if local_writer is None:
             return self.waits_for
         return local_writer.enqueue(self, self._local, payload, expires)
+
+    def pass_over(self, number: int) -> None:
+        """Give no number up to this one: it was given before, and its message may have left."""
+        self._local = max(self._local, number)
 
     def _note_arrival(self, now: int) -> None:
         """Numbers of the queue's own, from the last one on, are given now."""
