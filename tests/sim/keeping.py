@@ -1,11 +1,12 @@
 """Keeping: in some runs with disks brokers have durable queues of their own, of level `none` and
 `configuration`, which nobody else keeps for them. In some of these a policy raises one of level
-`configuration` to `all` meanwhile.
+`configuration` to `all` meanwhile, or has one change its level back and forth.
 
 What was accepted there is there whenever that broker is up: after crashes and power cuts, whoever
 is primary, and whatever snapshots come; unless it was taken. What was taken, and whose taker was
-told so, does not come back after that. Chance has a generator of its own, so that a seed without
-such queues is the history that it would be without this.
+told so, does not come back after that. Of what changes its level, what was accepted is in the end
+on some broker, but for as much as brokers told to be gone. Chance has a generator of its own, so
+that a seed without such queues is the history that it would be without this.
 """
 
 from __future__ import annotations
@@ -40,8 +41,13 @@ RISING = f"{KEPT}rising"
 """One that is raised, in some of these runs."""
 RISES = 0.6
 """Of the runs with such queues, so many have that one."""
+SWINGING = f"{KEPT}swinging"
+"""One whose level changes back and forth, in some of these runs."""
+SWINGS = 0.6
+"""Of the runs with such queues, so many have that one."""
 LEVELS = {OWN: "none", KNOWN: "configuration", RISING: ""}
-POLICY = "rise"
+POLICY, SWING = "rise", "swing"
+POLICIES = {RISING: POLICY, SWINGING: SWING}
 
 
 @dataclass
@@ -80,8 +86,8 @@ class Errand:
                 self._take(node, queue)
 
     def _declare(self, node: Node) -> None:
-        level = LEVELS[self.queue]
-        if not level and node.broker.policies.get(POLICY, is_operator=False) is None:
+        level, policy = LEVELS.get(self.queue, ""), POLICIES.get(self.queue, "")
+        if policy and node.broker.policies.get(policy, is_operator=False) is None:
             return  # It would have the level that brokers have by themselves.
         arguments = {"qpid.replicate": level} if level else {}
         try:
@@ -97,7 +103,8 @@ class Errand:
             routed = node.broker.publish("", self.queue, payload, headers=dict)
         except RefusedRequest:
             return
-        if not node.broker.queues[self.queue].logged:  # Else it is the cluster's from the first.
+        is_logged = node.broker.queues[self.queue].logged
+        if self.queue == SWINGING or not is_logged:  # Else it is the cluster's from the first.
             node.when_committed(routed.sequence, self, self.kept.accepted)
 
     def _take(self, node: Node, queue: Queue) -> None:
@@ -123,11 +130,16 @@ class Keeping:
         """By broker and queue."""
         self.taken: dict[str, None] = {}
         """Of what is raised, what was taken anywhere."""
+        self.swinging = Kept()
+        self.gone = 0
+        """How many messages of what changes its level back and forth were told to be gone."""
         self.was_cut_off = False
         self.number = 0
 
     def of(self, machine: Any, queue: str) -> Kept:
         """Return what is known of a queue on the broker that is at a machine now."""
+        if queue == SWINGING:
+            return self.swinging
         who = (machine.system_id, queue)
         if who not in self.facts:
             self.facts[who] = Kept(taken=self.taken) if queue == RISING else Kept()
@@ -155,6 +167,9 @@ class Keeping:
         another broker ended what this one began.
         """
         name = effect.fields.get("queue")
+        if name == SWINGING:
+            self._swung(effect)
+            return
         if effect.event_code == LOCAL_GONE and name in (KNOWN, RISING):
             kept = self.facts.pop((machine.system_id, name), None)
             if kept is not None and name == RISING:
@@ -165,6 +180,38 @@ class Keeping:
                 del self.facts[who]  # The primary of now has some of each.
         elif name == RISING and effect.fields.get("replicate") == "all":
             self.run.injected["rise"] = self.run.injected.get("rise", 0) + 1
+
+    def _swung(self, effect: Any) -> None:
+        if effect.event_code == LOCAL_GONE:
+            self.gone += effect.fields["messages"]
+        elif "replicate" in effect.fields:
+            what = f"swing {effect.fields['replicate']}"
+            self.run.injected[what] = self.run.injected.get(what, 0) + 1
+
+    def judge_swinging(self) -> None:
+        """See that nothing of it is gone that was not told of, and that nothing came back."""
+        run = self.run
+        if run.lost_disks_after or not all(machine.is_up for machine in run.cluster.machines):
+            return
+        there: set[str] = set()
+        for machine in run.cluster.machines:
+            node = machine.node
+            queue = node.broker.queues.get(SWINGING)
+            live = [] if queue is None else [key_of(whole(m)) for m in queue.messages.values()]
+            again = self.swinging.settled.keys() & set(live)
+            if again:
+                raise Violation(f"back: {machine.host} has {sorted(again)[:5]} on {SWINGING} again")
+            there.update(live)
+            for aside in node.local._aside.values():
+                if aside.name == SWINGING:
+                    there.update(key_of(whole(message)) for message in aside.messages.values())
+        kept = self.swinging
+        missing = [key for key in kept.accepted if key not in there and key not in kept.taken]
+        if len(missing) > self.gone:
+            raise Violation(
+                f"lost: {', '.join(missing[:5])} of {len(missing)} on {SWINGING}, and {self.gone} "
+                "were told to be gone"
+            )
 
     def judge(self, machine: Any, queue: str, *, at_end: bool) -> None:
         """Compare what is there with what is known. What is raised is known to be there while it is
@@ -218,6 +265,8 @@ def keeping(run: Any) -> Iterator[None]:
         run.world.at(at, _do, known, machine, queue, chance.random() < 0.75)
     if chance.random() < RISES:
         _have_one_rise(run, known, chance)
+    if Random(f"swings {run.plan.depth} {run.seed}").random() < SWINGS:
+        _have_one_swing(run, known)
     former = local_log.INTERVAL
     slices = level_module.RECORDED_A_TURN, level_module.SPARE
     if not run.plan.levels:
@@ -229,6 +278,7 @@ def keeping(run: Any) -> Iterator[None]:
         for machine in run.cluster.machines:
             if machine.is_up:
                 known.began(machine, at_end=True)
+        known.judge_swinging()
     finally:
         level_module.RECORDED_A_TURN, level_module.SPARE = slices
         node_module.HANDLERS.pop(Errand, None)
@@ -256,9 +306,39 @@ def _have_one_rise(run: Any, known: Keeping, chance: Random) -> None:
         run.world.at(rises + number * length // 200, _cut_off, run, known)
 
 
-def _on_primary(run: Any, known: Keeping, sends: bool) -> None:
+def _have_one_swing(run: Any, known: Keeping) -> None:
+    """Have a queue change its level back and forth while messages come and go, and the primary lose
+    power in between.
+    """
+    chance = Random(f"how it swings {run.plan.depth} {run.seed}")
+    length = run.plan.length
+    times = chance.choice([3, 8, 20])
+    for number in range(times):
+        params: dict[str, Any] = {
+            "name": SWING,
+            "pattern": f"^{SWINGING}$",
+            "definition": {"replicate": chance.choice(["none", CONFIGURATION, ALL, ALL])},
+            "merge": True,
+        }
+        run.world.at(length * number // times, ask, run, "set_policy", params)
+    for _ in range(3 * run.plan.keeps):
+        sends = chance.random() < 0.7
+        run.world.at(chance.randrange(length), _on_primary, run, known, sends, SWINGING)
+    for _ in range(chance.choice([0, 0, 1, 3])):
+        run.world.at(chance.randrange(length), _lose_power, run, chance.random() < 0.5)
+
+
+def _lose_power(run: Any, briefly: bool) -> None:
     for machine in run.cluster.primaries()[-1:]:
-        known.send_on(machine, RISING, sends=sends)
+        if not run.healing:
+            run.injected["primary cut off"] = run.injected.get("primary cut off", 0) + 1
+            machine.crash(power=True, disk="drop")
+            run.world.at(MILLISECOND if briefly else run.plan.length // 10, machine.restart)
+
+
+def _on_primary(run: Any, known: Keeping, sends: bool, queue: str = RISING) -> None:
+    for machine in run.cluster.primaries()[-1:]:
+        known.send_on(machine, queue, sends=sends)
 
 
 def _cut_off(run: Any, known: Keeping) -> None:

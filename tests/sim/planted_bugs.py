@@ -41,7 +41,6 @@ from qpidha.ha.saves import Saves
 from qpidha.management import admission
 from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled, RouteDeclared
 from qpidha.node import Node
-from qpidha.store import local_log
 from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
 
@@ -634,7 +633,7 @@ def answer_for_original() -> AbstractContextManager[None]:
 
 def forget_at_checkpoint() -> AbstractContextManager[None]:
     """Leave messages out of the checkpoints of the local log."""
-    return replaced((local_log, "_messages", lambda queue, place: iter(())))
+    return replaced((LocalLog, "_messages", lambda self, place: iter(())))
 
 
 def accept_before_local_sync() -> AbstractContextManager[None]:
@@ -683,6 +682,15 @@ def forget_the_rest() -> AbstractContextManager[None]:
         return []
 
     return replaced((LocalLog, "_find_again", drop))
+
+
+def record_once() -> AbstractContextManager[None]:
+    """Record what leaves a queue that is in both logs in the cluster's only."""
+
+    def once(self: Any, log_writer: Any) -> None:
+        self.log_writer = log_writer
+
+    return replaced((Queue, "record_twice", once))
 
 
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
@@ -745,5 +753,6 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         forget_aside,
         forget_local_dequeue,
         forget_the_rest,
+        record_once,
     )
 }

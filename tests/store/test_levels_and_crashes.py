@@ -225,8 +225,12 @@ def play(seed: int, kind: str) -> None:
     run = Run(seed, kind)
     for _ in range(6):
         for _ in range(run.rng.randint(3, 40)):
+            queue = run.member.broker.queues["q"]
+            before = queue.options.replicate
             run.act()
             run.turn()
+            if queue.options.replicate != before and run.rng.random() < 0.4:
+                break  # Nothing of that may be on any disk yet.
         run.rng.choice([run.crash, run.crash, run.step_down])()
 
 
