@@ -511,6 +511,7 @@ class LocalLog:
     def turn(self) -> None:
         """End of a turn: begin a checkpoint that is wanted, or write one more part of it."""
         log = self.log
+        log.recent.clear()  # Nobody reads it: bodies stay in memory.
         if self._is_wanted and self._parts is None and not log.has_pending:
             self.checkpoint()
         if self.is_busy and self._parts is not None:

@@ -161,6 +161,16 @@ def test_durable_messages_are_there_after_a_power_cut(level: str, passive: bool)
     assert bodies(again.restarted().broker.queues["q"]) == expected("b", "c", "d")
 
 
+def test_nothing_of_what_was_written_stays_in_memory_beside_the_messages() -> None:
+    member = Member()
+    member.queue("q")
+    for _ in range(50):
+        send(member, "q", "x" * 1000)
+        member.settled()
+    assert not member.local.log.recent
+    assert member.local.log.memory < 5000
+
+
 def test_a_message_is_committed_when_it_is_synced_here() -> None:
     member = Member()
     member.queue("q")
