@@ -165,7 +165,7 @@ def test_line_3_of_issue_18_a_queue_of_rabbitmq_moves_though_it_is_killed(
     assert code == 0, log
     assert row["perhaps_twice"] == 0 and row["refused"] == 0 and row["source_after"] == 0
     assert row["moved_in_all"] == row["target_after"] == MESSAGES
-    assert rabbitmq.depths()["orders"] == 0
+    wait_for(lambda: rabbitmq.depths()["orders"], (0).__eq__, what="what is settled at the source")
     found = taken(cluster.addresses, "orders")
     assert [one.application_properties["number"] for one in found] == list(range(MESSAGES))
     first = found[7]
