@@ -89,6 +89,8 @@ class Pull(Route):
             settled=False,
             accepts=False,
             max_size=self.host.settings.max_message_size,
+            # RabbitMQ 3 keeps what a link that ended has not settled until its session ends.
+            own_session=self.home.peer_product != OWN_PRODUCT,
         )
         self._end_of_link = link.end
         self.broker.credit.senders[self] = None

@@ -164,6 +164,30 @@ def test_the_lag_of_a_route_from_rabbitmq_is_what_that_says(
     wait_for(lambda: rabbitmq.depths()["out"], (0).__eq__, what="what is settled at the source")
 
 
+@needs_rabbitmq
+@pytest.mark.timeout(LONG_TEST * 2)
+def test_what_is_on_its_way_when_a_route_is_deleted_is_its_sources_again(
+    rabbitmq: RabbitMQ, a_cluster: Callable[..., Cluster]
+) -> None:
+    """RabbitMQ 3 keeps what a link that ended has not settled until its session ends."""
+    cluster = a_cluster(1)
+    declare(cluster, rabbitmq)
+    sending = threading.Thread(target=fill, args=(rabbitmq, 0, 2 * MESSAGES))
+    sending.start()
+    wait_for(
+        lambda: cluster[0].call("list_routes", name="in")[0]["messages"], bool, what="the first"
+    )
+    cluster[0].call("delete_route", name="in")
+    sending.join()
+    assert rabbitmq.depths()["out"]
+    names = ("list_queues", "--quiet", "--no-table-headers", "messages_unacknowledged")
+    wait_for(
+        lambda: {int(count) for count in rabbitmq.control(*names).split()},
+        {0}.__eq__,
+        what="what nobody has settled at the source",
+    )
+
+
 class ProtonBroker(MessagingHandler):
     """A broker of a few lines: queues that are made when somebody asks for them."""
 

@@ -212,15 +212,17 @@ class Connection:
         settled: bool = True,
         accepts: bool = True,
         max_size: int = 0,
+        own_session: bool = False,
     ) -> ServiceLink:
         """Attach a link to an address of the peer, whose messages and end `service` hears of.
 
         `terminus` describes the peer's end where an address is not enough, `other` ours. A
         receiver's `credit` is topped up by itself unless it is given, and it takes messages of up
         to `max_size` bytes, 0 for any. A sender that is not `settled` hears of outcomes, and to a
-        receiver that is not the peer is asked to send nothing settled.
+        receiver that is not the peer is asked to send nothing settled. On its `own_session` nothing
+        of the link outlives it; raises LimitExceeded if there is no room for another session.
         """
-        end = self.new_end(name, sender=sender)
+        end = self.new_end(name, sender=sender, own_session=own_session)
         link = ServiceLink(self, end, service, address)
         theirs = terminus or (target(address) if sender else source(address))
         ours = other or (source(name) if sender else target(name))
