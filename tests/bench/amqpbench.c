@@ -40,10 +40,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "measure.h"
 
 enum { STAMP = sizeof(double), DIGITS = 8, FRAME_MAX = 65536, SESSION_CAPACITY = 1 << 26, ARRIVAL_MAX = 1 << 22, SAMPLES_MAX = 50000000 };
 
@@ -80,21 +81,6 @@ static struct {
 static char *message, *arrived;
 static size_t message_size, stamp_at;
 static char *priority_at, *group_at, *key_at; /* with -g: what is another in each message */
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec + t.tv_nsec * 1e-9;
-}
-
-static void *room_for(size_t count, size_t size) {
-    void *room = calloc(count ? count : 1, size);
-    if (!room) {
-        fprintf(stderr, "amqpbench: out of memory\n");
-        exit(2);
-    }
-    return room;
-}
 
 static void append(const void *bytes, size_t count) {
     memcpy(message + message_size, bytes, count);
@@ -435,27 +421,10 @@ static bool run(peer_t *peers, int count) {
     }
 }
 
-static int by_value(const void *a, const void *b) {
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-static void print_percentiles(const char *name, float *values, long count) {
-    if (!count) {
-        printf(",\"%s_p50_ms\":null,\"%s_p99_ms\":null,\"%s_p999_ms\":null,\"%s_max_ms\":null", name, name, name, name);
-        return;
-    }
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    printf(",\"%s_p50_ms\":%.3f,\"%s_p99_ms\":%.3f", name, values[count / 2] * 1e3, name, values[count * 99 / 100] * 1e3);
-    printf(",\"%s_p999_ms\":%.3f,\"%s_max_ms\":%.3f", name, values[count * 999 / 1000] * 1e3, name, values[count - 1] * 1e3);
-}
-
 static void print_result(bool done) {
     double sending = seen.last_ack - seen.first_send, receiving = seen.last_receive - seen.first_receive;
     double whole = (seen.last_receive > seen.last_ack ? seen.last_receive : seen.last_ack) - seen.first_send;
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    double cpu = used.ru_utime.tv_sec + used.ru_stime.tv_sec + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+    double cpu = cpu_seconds();
     printf("{\"messages\":%ld,\"size\":%d,\"producers\":%d,\"consumers\":%d,\"window\":%d", ask.producers ? seen.sent : seen.received,
            ask.size, ask.producers, ask.consumers, ask.window);
     printf(",\"acked\":%ld,\"rejected\":%ld,\"received\":%ld,\"timed_out\":%s", seen.acknowledged, seen.refused, seen.received,

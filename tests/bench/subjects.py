@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,7 +37,8 @@ GRACE = 60.0
 def build(generator: str) -> Path:
     """Compile a load generator unless that is done."""
     source, program = HERE / f"{generator}.c", BUILD / generator
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+    changed = max(each.stat().st_mtime for each in (source, HERE / "measure.h"))
+    if not program.exists() or program.stat().st_mtime < changed:
         BUILD.mkdir(exist_ok=True)
         new = program.with_suffix(f".{os.getpid()}")
         done = subprocess.run(
@@ -219,23 +221,23 @@ class OfQpidha:
         self.cluster.delete_all(f"{prefix}{at}" for at in range(count))
 
 
-class _OfPeer:
+class _OfPeer(ABC):
     """A peer whose generator makes and deletes queues itself."""
 
     name: str
     cluster: Cluster
 
+    @abstractmethod
     def command(self, load: Load, queue: str) -> list[str | Path]:
         """The generator with the flags of a load, but for its address."""
-        raise NotImplementedError
 
+    @abstractmethod
     def declaring(self, prefix: str) -> list[str | Path]:
         """The generator with what it needs to declare queues."""
-        raise NotImplementedError
 
+    @abstractmethod
     def time_flag(self, seconds: float) -> list[str | Path]:
         """When the generator is to give up."""
-        raise NotImplementedError
 
     def suits(self, load: Load) -> bool:
         return not load.flags
@@ -251,9 +253,9 @@ class _OfPeer:
         command = [*self.command(load, queue), *limits, *self.keeping(), self.cluster.address]
         return said(command, seconds + 2 * GRACE)
 
+    @abstractmethod
     def keeping(self) -> list[str | Path]:
         """What makes the generator leave its queues there."""
-        raise NotImplementedError
 
     def declare(self, prefix: str, count: int, seconds: float) -> tuple[int, float]:
         flags = [*_flags(N=count, T=seconds), *self.keeping(), self.cluster.address]
