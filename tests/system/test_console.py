@@ -170,7 +170,7 @@ def test_roles_are_changed_over_http_as_the_command_line_would(
             )
 
         plan, _ = wait_for(
-            both, lambda plans: all(plans[0][key] == plans[1][key] for key in ("brokers", "primary"))
+            both, lambda two: all(two[0][key] == two[1][key] for key in ("brokers", "primary"))
         )
         first, second = plan["plan"][0].removeprefix("plan: ").split(" -> ")
         assert (first, second) == (cluster[0].address, target)
