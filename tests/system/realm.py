@@ -6,6 +6,7 @@ root.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -126,13 +127,25 @@ kdc_tcp_listen = 127.0.0.1:{self.port}
     def _run(
         self, *words: str | None, given: str = "", environment: dict[str, str] | None = None
     ) -> None:
-        done = subprocess.run(
-            [str(word) for word in words],
-            input=given,
-            env={**os.environ, **(environment or self.environment)},
-            capture_output=True,
-            text=True,
-            timeout=STATE,
-            check=False,
-        )
+        whole = {**os.environ, **(environment or self.environment)}
+        try:
+            done = subprocess.run(
+                [str(word) for word in words],
+                input=given,
+                env=whole,
+                capture_output=True,
+                text=True,
+                timeout=STATE,
+                check=False,
+            )
+        except OSError as error:
+            # Seen once: "argument list too long", with these few words.
+            longest = max(whole, key=lambda name: len(whole[name]))
+            error.add_note(
+                f"{len(whole)} variables of {sum(map(len, whole.values()))} characters, "
+                f"{len(whole[longest])} of them {longest}; "
+                f"stack {resource.getrlimit(resource.RLIMIT_STACK)}; "
+                f"{Path('/proc/meminfo').read_text().splitlines()[:3]}"
+            )
+            raise
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
