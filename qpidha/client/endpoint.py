@@ -14,10 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from qpidha.client.errors import KEY_PASSWORD, ClientError, TlsError
-from qpidha.model.errors import InvalidArgument
 from qpidha.model.pem import NO_PASSWORD, WRONG_PASSWORD, KeyPassword
-from qpidha.model.percent import decode_part
-from qpidha.model.url import PORT, SECURE_PORT, parse_address
+from qpidha.model.url import PORT, SECURE_PORT, parse_address, read_login
 
 LAST_PORT = 65535
 SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*://"
@@ -186,19 +184,10 @@ def parse_endpoint(text: str, *, tls: bool = False) -> Endpoint:
         tls = name == "amqps"
     credentials, _, where = rest.rpartition("@")
     where = where.partition("/")[0]
-    # Without a scheme a `:` before the `/` is of the user's name.
-    separator = re.search("[:/]" if has_scheme or "/" not in credentials else "/", credentials)
-    user, _, password = credentials.partition(separator[0]) if separator else (credentials, "", "")
     try:
+        user, password = read_login(credentials, has_scheme=has_scheme)
         address = parse_address(where, encrypted=tls)
-        return Endpoint(
-            address.host, address.port, address.encrypted, decode_part(user), decode_part(password)
-        )
-    except InvalidArgument:
-        raise ClientError(
-            "a user or password in a broker's address has a % that begins no character",
-            hint="write % itself as %25",
-        ) from None
+        return Endpoint(address.host, address.port, address.encrypted, user, password)
     except ValueError as error:
         raise ClientError(
             f"{_shown(text)!r} is no broker's address", reason=str(error), hint=EXAMPLE

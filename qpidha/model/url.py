@@ -1,9 +1,9 @@
 """URLs: the list of broker addresses in `ha-brokers-url` and its like.
 
 `amqp:user/password@tcp:host:port,ssl:[::1]:5671`: the `amqp:` (or `amqps:`) and the credentials may
-be missing, as may protocol and port of each address. Credentials are kept beside the addresses and
-never printed. Knows nothing of name resolution or of which address is our own. Source: Qpid
-src/qpid/Url.cpp.
+be missing, as may protocol and port of each address. Credentials are percent-encoded, kept beside
+the addresses, and never printed. Knows nothing of name resolution or of which address is our own.
+Source: Qpid src/qpid/Url.cpp.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from qpidha.model.errors import InvalidArgument
+from qpidha.model.percent import decode_part
 
 PORT = 5672
 """IANA's port for AMQP."""
@@ -79,15 +82,28 @@ def parse_url(text: str) -> Url:
     scheme, colon, _ = rest.partition("://")
     if colon and scheme.isalnum():
         raise ValueError(f"{scheme}:// is not offered; use amqp:// or amqps://")
-    credentials, at, addresses = rest.rpartition("@")
-    user, password = "", ""
-    if at:
-        user, _, password = (
-            credentials.partition("/") if "/" in credentials else credentials.partition(":")
-        )
+    credentials, _, addresses = rest.rpartition("@")
+    user, password = read_login(credentials, has_scheme=text.startswith(("amqp://", "amqps://")))
     return Url(
         (parse_address(part, encrypted=encrypted) for part in addresses.split(",")), user, password
     )
+
+
+def read_login(text: str, *, has_scheme: bool) -> tuple[str, str]:
+    """Read `user:password` or `user/password`, what stands before the `@` of an address. Raises
+    ValueError, which does not show it.
+
+    Behind a scheme (`amqp://`) whichever comes first separates the two; without one a `:` before
+    the `/` is of the user's name.
+    """
+    separator = re.search("[:/]" if has_scheme or "/" not in text else "/", text)
+    user, _, password = text.partition(separator[0]) if separator else (text, "", "")
+    try:
+        return decode_part(user), decode_part(password)
+    except InvalidArgument:
+        raise ValueError(
+            "its user or password has a % that begins no character; write % itself as %25"
+        ) from None
 
 
 def parse_address(text: str, *, encrypted: bool = False) -> Address:

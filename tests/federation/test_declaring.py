@@ -165,6 +165,17 @@ def test_a_password_is_shown_nowhere(world: World) -> None:
     assert node.broker.federation.links["l"].password == "hush", "for the next primary"
 
 
+def test_the_login_of_an_address_is_percent_encoded(world: World) -> None:
+    there = "amqp://an%3An:p%40s%2Fs%2C@there"
+    world.call("here", "declare_link", name="l", addresses=there)
+    link = world.nodes["here"].broker.federation.links["l"]
+    assert (link.addresses, link.username, link.password) == (["there:5672"], "an:n", "p@s/s,")
+    with pytest.raises(RefusedRequest, match="cannot be read") as refused:
+        world.call("here", "declare_link", name="m", addresses="amqp://ann:hush%@there")
+    assert "%25" in refused.value.reason
+    assert "hush" not in f"{refused.value} {refused.value.reason} {refused.value.hint}"
+
+
 def test_only_administrators_may_declare_without_an_acl_file(world: World) -> None:
     answers: list[Any] = []
     world.nodes["here"].requests.call(

@@ -34,6 +34,30 @@ def test_credentials_are_read_and_never_shown(text):
     assert "secret" not in str(url) + repr(url)
 
 
+@pytest.mark.parametrize(
+    ("text", "user", "password"),
+    [
+        ("amqp://u%3A:p%40ss%2C%25@a", "u:", "p@ss,%"),
+        ("amqp:u%2F/p%40@a,b", "u/", "p@"),
+        ("u:p%C3%A4@a", "u", "pä"),
+        ("amqps://u/p:w@a", "u", "p:w"),
+        ("amqp://u:p/w@a", "u", "p/w"),
+        ("amqp:u:v/p@a", "u:v", "p"),
+        ("u:v/p@a", "u:v", "p"),
+    ],
+)
+def test_credentials_are_percent_encoded(text, user, password):
+    url = parse_url(text)
+    assert (url.user, url.password) == (user, password)
+
+
+@pytest.mark.parametrize("text", ["amqp://u:hush%@a", "amqp://u:hush%zz@a", "amqp:hush%ff/p@a"])
+def test_broken_credentials_are_refused_and_not_shown(text):
+    with pytest.raises(ValueError, match="%25") as found:
+        parse_url(text)
+    assert "hush" not in str(found.value)
+
+
 @pytest.mark.parametrize("text", ["", "none", "  "])
 def test_no_url_is_empty(text):
     assert parse_url(text) == Url() and not parse_url(text) and str(parse_url(text)) == ""

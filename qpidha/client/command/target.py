@@ -27,8 +27,7 @@ from qpidha.model.errors import InvalidArgument, QpidHaError
 from qpidha.model.exit_codes import CONFIG, NO_INPUT, UNAVAILABLE, USAGE
 from qpidha.model.options import TRUE
 from qpidha.model.paths import CONFIGURATION, QPIDD_CONFIGURATION, SHARED, admin_socket
-from qpidha.model.percent import decode_part
-from qpidha.model.url import parse_url
+from qpidha.model.url import parse_url, read_login
 
 DEFAULT_PORT = 5672
 SECURE_PORT = 5671
@@ -142,20 +141,22 @@ def parse(text: str, *, encrypted: bool = False) -> Target:
         if scheme not in ("amqp", "amqps"):
             raise Failure(
                 USAGE,
-                f"{text!r}: scheme {scheme!r} is not known",
+                f"{after.rpartition('@')[2]!r}: scheme {scheme!r} is not known",
                 hint="amqp://host:port or amqps://host:port",
             )
         rest, encrypted = after.rstrip("/"), scheme == "amqps"
-    credentials, at, where = rest.rpartition("@")
-    slash = "/" if "/" in credentials and ":" not in credentials else ":"
-    user, _, password = credentials.partition(slash) if at else ("", "", "")
+    credentials, _, where = rest.rpartition("@")
+    try:
+        user, password = read_login(credentials, has_scheme=bool(separator))
+    except ValueError as error:
+        raise Failure(
+            USAGE, f"-b ...@{where} cannot be read: {error}", hint="-b amqp://user:password@host"
+        ) from error
     for prefix in ("tcp:", "ssl:"):
         if where.startswith(prefix):
             where, encrypted = where.removeprefix(prefix), prefix == "ssl:"
-    host, port = _host_and_port(where, text, 5671 if encrypted else DEFAULT_PORT)
-    return Target(
-        host=host, port=port, user=_unquote(user), password=_unquote(password), encrypted=encrypted
-    )
+    host, port = _host_and_port(where, 5671 if encrypted else DEFAULT_PORT)
+    return Target(host=host, port=port, user=user, password=password, encrypted=encrypted)
 
 
 def beside(address: str, first: Target) -> Target:
@@ -435,7 +436,7 @@ def _login_of(values: dict[str, str]) -> tuple[str, str]:
     return user, password
 
 
-def _host_and_port(where: str, text: str, default: int) -> tuple[str, int]:
+def _host_and_port(where: str, default: int) -> tuple[str, int]:
     if where.startswith("["):
         host, _, rest = where[1:].partition("]")
         port = rest.removeprefix(":")
@@ -444,13 +445,13 @@ def _host_and_port(where: str, text: str, default: int) -> tuple[str, int]:
     if where.count(":") > 1 and not where.startswith("["):
         raise Failure(
             USAGE,
-            f"{text!r}: an IPv6 address stands in brackets",
+            f"{where!r}: an IPv6 address stands in brackets",
             hint="-b [::1]:5672, or -b [::1]",
         )
     if port and not (port.isdigit() and 0 < int(port) < 65536):
         raise Failure(
             USAGE,
-            f"{text!r}: {port!r} is not a port",
+            f"{where!r}: {port!r} is not a port",
             hint="-b host:port, with a port from 1 to 65535",
         )
     return host or "localhost", int(port) if port else default
@@ -458,14 +459,3 @@ def _host_and_port(where: str, text: str, default: int) -> tuple[str, int]:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _unquote(text: str) -> str:
-    try:
-        return decode_part(text)
-    except InvalidArgument as error:
-        raise Failure(
-            USAGE,
-            "a user or password in -b has a % that begins no character",
-            hint="write % itself as %25",
-        ) from error

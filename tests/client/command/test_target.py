@@ -11,9 +11,11 @@ import pytest
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.command.target import Target, daemon_socket, known_brokers, parse, resolve
+from qpidha.client.endpoint import parse_endpoint
 from qpidha.model.exit_codes import CONFIG
 from qpidha.model.paths import admin_folder
 from qpidha.model.settings import Settings
+from qpidha.model.url import parse_url
 from qpidha.runtime.sockets import admin_socket_path
 
 
@@ -51,6 +53,13 @@ def test_other_texts_are_usage_errors(text: str) -> None:
     with pytest.raises(Failure) as failure:
         parse(text)
     assert failure.value.code == 2
+
+
+@pytest.mark.parametrize("text", ["u:hush@h:x", "amqp://u:hush%@h", "x://u:hush@h", "u:hush@1:2:3"])
+def test_an_error_never_shows_a_password(text: str) -> None:
+    with pytest.raises(Failure) as failure:
+        parse(text)
+    assert "hush" not in repr(failure.value) + str(failure.value)
 
 
 def test_a_broker_of_the_local_cluster_is_known_by_its_name(nowhere: Path) -> None:
@@ -217,3 +226,14 @@ def test_names_of_local_brokers_are_hosts_behind_a_scheme() -> None:
     ]
     with pytest.raises(Failure, match="no local cluster"):
         resolve(Options(broker="b1,b2"))
+
+
+@pytest.mark.parametrize(
+    "login", ["u:p", "u/p", "u:v/p", "u/p:w", "u%3Av:p%40%2F%25", "u", "u:", "%C3%A4:p"]
+)
+@pytest.mark.parametrize("scheme", ["", "amqp://", "amqps://"])
+def test_a_login_reads_alike_in_each_kind_of_address(scheme: str, login: str) -> None:
+    text = f"{scheme}{login}@host"
+    url, endpoint, target = parse_url(text), parse_endpoint(text), parse(text)
+    assert (url.user, url.password) == (endpoint.user, endpoint.password)
+    assert (url.user, url.password) == (target.user, target.password)
