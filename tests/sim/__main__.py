@@ -40,7 +40,7 @@ class Result:
 
 
 def play(seed: int, depth: str, bug: str = "", *, tracing: bool = False) -> Result:
-    """Play one seed."""
+    """Play one seed; with a bug, only if its run has what the bug needs, or to see its trace."""
     if depth == "both":
         depth = "wire" if seed % WIRE_SHARE == 0 else "model"
     result = Result(seed, depth)
@@ -48,7 +48,8 @@ def play(seed: int, depth: str, bug: str = "", *, tracing: bool = False) -> Resu
     with planted(bug):
         try:
             run = Run(seed, depth=depth, tracing=tracing)
-            run.play()
+            if tracing or may_show(run, bug):
+                run.play()
         except Violation as violation:
             result.failure = str(violation)
         except Exception as error:
@@ -73,6 +74,13 @@ def planted(bug: str) -> Any:
     from tests.sim.planted_bugs import BUGS
 
     return BUGS[bug]()
+
+
+def may_show(run: Run, bug: str) -> bool:
+    """Tell whether a run has what a bug needs."""
+    from tests.sim.planted_bugs import NEEDS
+
+    return bug not in NEEDS or bool(NEEDS[bug](run))
 
 
 def command(result: Result, bug: str) -> str:

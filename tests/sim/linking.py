@@ -20,10 +20,16 @@ NAMES = ("l", "m")
 NOWHERE = "nowhere:5672"
 
 
-def declare_links(run: Any) -> None:
-    """Have links and routes come and go in a run, or not, as its seed has it."""
+def draw_links(run: Any) -> Random | None:
+    """Return the chance of a run that has links, as its seed has it."""
     chance = Random(f"links {run.plan.depth} {run.seed}")
-    if chance.random() >= SHARE:
+    return chance if chance.random() < SHARE else None
+
+
+def declare_links(run: Any) -> None:
+    """Have links and routes come and go in a run that has some."""
+    chance = draw_links(run)
+    if chance is None:
         return
     for link in NAMES:
         params = {"name": link, "addresses": NOWHERE}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from operator import attrgetter
 from typing import Any
 
 from qpidha.broker.broker import Broker
@@ -43,6 +44,9 @@ from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled, RouteDeclare
 from qpidha.node import Node
 from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
+from tests.sim.linking import draw_links
+from tests.sim.policies import draw_policies
+from tests.sim.purges import draw_purges
 
 
 @contextmanager
@@ -756,3 +760,49 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         record_once,
     )
 }
+NEEDS: dict[str, Callable[[Any], object]] = {
+    "skip-sync": attrgetter("plan.disks"),
+    "trust-the-memoryless": attrgetter("plan.disks"),
+    "vote-without-memory": attrgetter("plan.disks"),
+    "forget-the-silent": attrgetter("plan.disks"),
+    "half-transaction": attrgetter("plan.transactions"),
+    "forget-keys": attrgetter("plan.dedup"),
+    "ignore-minimum": lambda run: run.plan.settings.ha_min_in_sync > 1,
+    "move-by-halves": attrgetter("plan.moves"),
+    "enable-alone": attrgetter("plan.mixed"),
+    "use-before-commit": attrgetter("plan.mixed"),
+    "forget-links": draw_links,
+    "purge-what-comes": draw_purges,
+    "overfill": attrgetter("plan.limits"),
+    "forget-senders": attrgetter("plan.limits"),
+    "drop-unplaced": attrgetter("plan.limits"),
+    "die-by-halves": attrgetter("plan.dies"),
+    "delete-carelessly": attrgetter("plan.deletions"),
+    "forget-values": attrgetter("plan.valued"),
+    "activate-two": attrgetter("plan.single"),
+    "keep-moved": attrgetter("plan.shifts"),
+    "keep-ring": attrgetter("plan.hashes"),
+    "trust-own-clock": attrgetter("plan.clocks"),
+    "take-own": attrgetter("plan.not_own"),
+    "forget-selector": attrgetter("plan.selects"),
+    "reorder-policies": draw_policies,
+    "expire-on-backups": attrgetter("plan.times"),
+    "give-group-to-two": attrgetter("plan.grouped"),
+    "forget-levels": attrgetter("plan.ranks"),
+    "count-as-there": lambda run: run.plan.levels or run.plan.keeps,
+    "recall-half": attrgetter("plan.remembers"),
+    "recall-on-backups": attrgetter("plan.remembers"),
+    "recall-from-copies": attrgetter("plan.remembers"),
+    "recall-in-silence": attrgetter("plan.remembers"),
+    "forget-what-left": attrgetter("plan.remembers"),
+    "recall-into-nothing": attrgetter("plan.remembers"),
+    "answer-for-original": attrgetter("plan.remembers"),
+    "forget-at-checkpoint": attrgetter("plan.keeps"),
+    "accept-before-local-sync": attrgetter("plan.keeps"),
+    "wipe-by-snapshot": attrgetter("plan.keeps"),
+    "forget-aside": attrgetter("plan.keeps"),
+    "forget-local-dequeue": attrgetter("plan.keeps"),
+    "forget-the-rest": attrgetter("plan.keeps"),
+    "record-once": lambda run: run.plan.levels or run.plan.keeps,
+}
+"""Bug -> what a run needs to show it, if most runs have nothing of that."""

@@ -15,10 +15,16 @@ SHARE = 0.25
 NAMES = ("a", "b", "c")
 
 
-def set_policies(run: Any) -> None:
-    """Have policies set and cleared in a run, or not, as its seed has it."""
+def draw_policies(run: Any) -> Random | None:
+    """Return the chance of a run that has policies, as its seed has it."""
     chance = Random(f"policies {run.plan.depth} {run.seed}")
-    if chance.random() >= SHARE:
+    return chance if chance.random() < SHARE else None
+
+
+def set_policies(run: Any) -> None:
+    """Have policies set and cleared in a run that has some."""
+    chance = draw_policies(run)
+    if chance is None:
         return
     for number in range(chance.randint(2, 10)):
         kind = chance.choice(["", "", "operator_"])

@@ -21,11 +21,17 @@ SHARE = 0.25
 """Of the runs, so many have purges."""
 
 
+def draw_purges(run: Any) -> Random | None:
+    """Return the chance of a run that has purges, as its seed has it."""
+    chance = Random(f"purges {run.plan.depth} {run.seed}")
+    return chance if chance.random() < SHARE else None
+
+
 @contextmanager
-def purges(run: Any, depth: str) -> Iterator[None]:
-    """Let purges happen in a run, or not, as its seed has it."""
-    chance = Random(f"purges {depth} {run.seed}")
-    if chance.random() >= SHARE:
+def purges(run: Any) -> Iterator[None]:
+    """Let purges happen in a run that has some."""
+    chance = draw_purges(run)
+    if chance is None:
         yield
         return
     for _ in range(chance.randint(1, 4)):

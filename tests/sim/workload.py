@@ -149,7 +149,7 @@ class Run(Network):
                 set_policies(self)
                 declare_links(self)
                 with (
-                    purges(self, self.plan.depth),
+                    purges(self),
                     deletions(self),
                     moves(self),
                     hashing(self),
