@@ -57,6 +57,10 @@ PAUSES = (0.02, 0.5)
 round, so a client notices a failover at most as long after it as the failover took, and many
 clients do not press a broker that starts.
 """
+STEADY = SECOND
+"""So long a connection lives that counts. One that ends sooner is like one that was refused, or a
+broker that lets the client in and drops it would be dialled without a pause, and for ever.
+"""
 MAX_REDIRECTS = 4
 """Redirects followed in one round: brokers that disagree must not send a client in circles."""
 MAX_KNOWN = 64
@@ -130,7 +134,8 @@ class Core:
         self._longest_pause = max(int(longest * SECOND), self._first_pause)
         self._pause = self._first_pause
         self._since: int | None = None
-        """Since when there has been no connection."""
+        """Since when there has been no connection that lived."""
+        self._opened_at = 0
         self._open_by = 0
         self._is_cut_short = False
         """Whether an address had less than its share, since the time allowed was nearly over."""
@@ -340,9 +345,8 @@ class Core:
         self.state = OPEN
         self.tick_at = 0  # The broker has said what silence it puts up with.
         self.connects += 1
-        self._since, self._answered, self._fatal = None, False, None
-        self._share, self._pause = self._first_share, self._first_pause
-        self._round.clear()
+        self._opened_at = self.now
+        self._answered, self._fatal = False, None
         self._learn(connection)
         if self._on_event is not None:
             self._on_event("connected", self.endpoint, None)
@@ -401,16 +405,20 @@ class Core:
         self._next(lost, elsewhere)
 
     def _lost(self, error: ClientError) -> None:
-        """Begin to look for another broker."""
-        self._since = self.now
-        self._pause, self._redirects = self._first_pause, 0
+        """Begin to look for another broker, or go on after a connection that did not live."""
         # The broker that was lost is asked last; where it is the only one, not at once.
         others = [endpoint for endpoint in self._known if endpoint.place != self.endpoint.place]
         mine = [endpoint for endpoint in self._known if endpoint.place == self.endpoint.place]
         self._known = others + mine
-        self._round = deque(others)
-        share = min(self._first_share, SHARE_AFTER_LOSS)
-        self._share = share if others else share // 2  # A round of all begins with the double.
+        lived = self.now - self._opened_at
+        if self._since is None or lived >= STEADY:
+            self._since = self.now
+            self._pause, self._redirects = self._first_pause, 0
+            self._round = deque(others)
+            share = min(self._first_share, SHARE_AFTER_LOSS)
+            self._share = share if others else share // 2  # A round of all begins with the double.
+        else:
+            self._since += lived  # While it was there nobody was looked for.
         if self._on_event is not None:
             self._on_event("lost", self.endpoint, error)
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 REDIRECT = "amqp:connection:redirect"
 STEADY = 4
-"""So many times link-maintenance-interval a link must be up to be counted as one that stays."""
+"""So many times link-maintenance-interval a link must be up to be counted as one that stays: one
+that goes sooner is dialled less and less often.
+"""
 MANY = 8
 """After so many failures without that a link that is up is not told of."""
 MOST_REDIRECTS = 4
@@ -185,7 +187,6 @@ class Link:
         self.peer_names = frozenset((self.peer_tag, system_id)) - {""}
         self.peer_product = _text(properties.get("product"))
         self.connection = connection
-        self._redirects = 0
         self._become(State.OPERATIONAL)
         if self._failures < MANY:  # Else it comes and goes, and that was told.
             text = f"link {self.name} to {self.address} is up"
@@ -199,7 +200,7 @@ class Link:
         was_up = self.connection is not None
         interval = self.host.settings.link_maintenance_interval
         if was_up and self.host.now - self.since >= STEADY * interval:
-            self._failures = 0
+            self._failures = self._redirects = 0
         self.connection, self.connection_id = None, 0
         self._depths.stop()
         if self._ended:

@@ -32,7 +32,7 @@ to be on its disk before it answers. One that hangs loses its connection sooner.
 """
 REDIALS = 5
 """How often a peer that takes connections and closes them is dialled again at once, because its
-answer is wanted.
+answer is wanted: until one of them lives for as long as the pause between two attempts.
 """
 
 
@@ -57,6 +57,7 @@ class Peer:
         "features",
         "incompatible",
         "known",
+        "opened_at",
         "replicate",
         "state",
         "status",
@@ -75,7 +76,7 @@ class Peer:
         self.error = ""
         self.features: frozenset[str] = frozenset()
         """What it said on this connection that it knows."""
-        self.failures = 0
+        self.failures = self.opened_at = 0
         self.incompatible = ""
         """The peer's `ha-recorder` if it differs from ours; such a peer is ignored.
         """
@@ -245,7 +246,7 @@ class Peers:
         """Both links of the connection are attached."""
         peer.state = PeerState.UP
         peer.features = features
-        peer.failures = 0
+        peer.opened_at = self.port.now
         peer.error = ""
         for consultation in self.consultations:
             if consultation.patient_until and peer in consultation.gone:
@@ -269,9 +270,13 @@ class Peers:
                 f"no connection to {peer.name}: {reason}; dialling again",
                 event_code=PEER_UNREACHABLE,
             )
+        now = self.port.now
+        lived = peer.state is PeerState.UP and now - peer.opened_at >= self.redial
+        if lived or not reached:
+            peer.failures = 0
+        peer.failures += reached
         peer.state = PeerState.DOWN
-        peer.deadline = self.port.now + self.redial
-        peer.failures += 1
+        peer.deadline = now + self.redial
         peer.error = reason
         for consultation in self.consultations:
             if peer in consultation.newcomers:

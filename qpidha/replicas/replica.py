@@ -133,6 +133,9 @@ class Replica:
         self._tried = 0
         """Which address is next."""
         self._failures = 0
+        """How often all addresses were dialled, or one that is to be dialled again, since something
+        of the source was applied.
+        """
         self._has_begun = False
         self._telling = -1
         """The last number that the source was told of; -1 when it has been told of all."""
@@ -248,7 +251,6 @@ class Replica:
                 self._has_begun, self.deadline = True, 0
                 if not self.record.uuid:
                     self.node.broker.move_replica(replace(self.record, uuid=uuid))
-                self._failures, self.error = 0, ""
                 self._become(COPYING)
             case Refused(kind, text):
                 self._refused(kind, text)
@@ -332,8 +334,7 @@ class Replica:
             text = f"replica {self.queue.name} has all of its source at {self._source}"
             self._announce("notice", text, REPLICA_WHOLE)
         self.is_whole, self._behind = changes.is_whole, changes.behind
-        if self.state == WAITING:
-            self.error = ""
+        self._failures, self.error = 0, ""
         if self.is_whole:
             self._become(FOLLOWING)
         elif self.state != FOLLOWING:

@@ -167,6 +167,65 @@ def test_the_broker_that_was_lost_is_dialled_last() -> None:
     assert stage.dialled == ["amqp://h:1", "amqp://h:2", "amqp://h:3"]
 
 
+@pytest.mark.parametrize("ports", [(1,), (1, 2), (1, 2, 3)])
+def test_brokers_that_let_a_client_in_and_drop_it_are_dialled_less_and_less(
+    ports: tuple[int, ...],
+) -> None:
+    stage = Stage(*ports, reconnect_timeout=5.0)
+    for port in ports:
+        stage.host(port)
+    for _ in range(1000):
+        stage.now = max(stage.now, stage.core.retry_at)
+        stage.turn()
+        if stage.core.failure is not None:
+            break
+        assert stage.core.is_open
+        stage.cut()
+    # 20 ms at first, and twice as long each time up to 0.5 s.
+    assert len(stage.dialled) <= 16 * len(ports)
+    assert isinstance(stage.core.failure, ConnectError)
+    assert "within 5 s" in stage.core.failure.text
+    assert "was lost" in stage.core.failure.reason
+
+
+def test_redirects_in_a_circle_of_brokers_that_let_a_client_in_end() -> None:
+    stage = Stage(1, 2, reconnect_timeout=5.0)
+    stage.host(1)
+    stage.host(2)
+    for _ in range(1000):
+        stage.now = max(stage.now, stage.core.retry_at)
+        stage.turn()
+        if stage.core.failure is not None:
+            break
+        if stage.server is not None:
+            stage.server.close(redirect(3 - stage.core.endpoint.port))
+    assert isinstance(stage.core.failure, ConnectError)
+    assert len(stage.dialled) <= 16 * 6, "of each round two addresses and four redirects"
+
+
+def test_a_connection_that_lived_is_looked_for_anew() -> None:
+    stage = Stage(1, reconnect_timeout=5.0)
+    stage.host(1)
+    for _ in range(10):
+        stage.now = max(stage.now, stage.core.retry_at)
+        stage.turn()
+        assert stage.core.is_open
+        stage.go_on(1)
+        stage.cut()
+        assert stage.core.retry_at - stage.now == SECOND // 50
+
+
+def test_time_on_a_connection_is_not_time_without_one() -> None:
+    stage = Stage(1, reconnect_timeout=0.5)
+    stage.host(1)
+    stage.turn()
+    stage.go_on(0.9)
+    stage.cut()
+    assert stage.core.failure is None
+    stage.go_on(0.2)
+    assert stage.core.is_open
+
+
 def test_a_client_waits_for_a_primary_while_backups_answer() -> None:
     """Backups end the connection before it opens: there will be a primary."""
     stage = Stage(1, fail_fast=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qpidha.model.encoding import Symbol
+from qpidha.model.errors import Redirect
 from tests.federation.world import World
 
 CLUSTER = "amqp://a:5672,amqp://b:5672,amqp://c:5672"
@@ -168,6 +169,29 @@ def test_a_redirect_is_followed() -> None:
     world.run(2)
     assert world.link("s", "l")["state"] == "operational", world.link("s", "l")
     assert world.link("s", "l")["address"] == "a:5672"
+
+
+def test_redirects_in_a_circle_of_brokers_that_let_a_link_in_end() -> None:
+    world = World()
+    for name in ("here", "one", "two"):
+        world.add(name, auth=False)
+    world.call("here", "declare_link", name="l", addresses="amqp://one:5672")
+    link = world.nodes["here"].federation.by_name["l"]
+    dialled = []
+    for _ in range(100):
+        assert link.connection is not None, world.link("here", "l")
+        at = link.address.host
+        dialled.append(at)
+        info = {"network-host": "two" if at == "one" else "one", "port": 5672, "scheme": "amqp"}
+        there = world.nodes[at]
+        there.close_connection(there.connections()[-1], Redirect("elsewhere", info=info))
+        world.step(at)
+        world.settle()
+        if link.state == "waiting":
+            break
+    assert len(dialled) <= 6, "it waits after some of them"
+    world.run(10)
+    assert world.link("here", "l")["state"] == "operational"
 
 
 def test_a_switchover_loses_nothing_and_the_next_primary_goes_on() -> None:

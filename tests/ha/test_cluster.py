@@ -10,7 +10,7 @@ import pytest
 
 from qpidha.ha.explanation import explain
 from qpidha.ha.in_sync import SavedState
-from qpidha.ha.peers import PeerState
+from qpidha.ha.peers import REDIALS, PeerState
 from qpidha.ha.primary import COMMITTED_DELAY
 from qpidha.ha.states import LEGAL_CHANGES, StateMachine, check_change
 from qpidha.ha.wire import Logged
@@ -580,6 +580,28 @@ def test_who_is_asked_and_not_connected_is_dialled() -> None:
     assert peer.state is PeerState.DIALLING
     world.settle()
     assert answered == [2]
+
+
+def test_who_is_asked_and_drops_each_connection_is_dialled_a_few_times() -> None:
+    world = started()
+    machine = world.machines[0]
+    peers = machine.cluster.peers
+    (peer,) = [peer for peer in peers.all if peer.name == world.addresses[1]]
+    peers.consult(lambda consultation: None)
+    dialled = 0
+    for _ in range(100):
+        peers.lost(peer, "closed", reached=True)
+        if peer.state is not PeerState.DIALLING:
+            break
+        dialled += 1
+        peers.opened(peer, frozenset())
+    assert 1 <= dialled <= REDIALS
+    peer.deadline = 0
+    world.run(10)  # It lives again, and counts anew.
+    assert peer.state is PeerState.UP
+    peers.consult(lambda consultation: None)
+    peers.lost(peer, "closed", reached=True)
+    assert peer.state is PeerState.DIALLING
 
 
 def test_a_broker_with_our_system_id_at_another_address_is_told_of() -> None:

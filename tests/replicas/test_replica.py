@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from qpidha.broker.credit import MEMORY_LIMIT
 from qpidha.broker.queues.dead_letters import DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY
-from qpidha.model.errors import PreconditionFailed
+from qpidha.model.errors import ConnectionForced, PreconditionFailed
 from qpidha.model.features import QUEUE_REPLICATION
+from qpidha.replicas.replica import MOST_WAIT
+from qpidha.replicas.source import Sources
+from qpidha.replicas.wire import Follow
 from tests.replicas.stage import QUEUE, Site, Stage, numbers_on, watched
 from tests.sim.world import MILLISECOND, SECOND
 
@@ -126,3 +130,29 @@ def test_a_cluster_with_an_older_broker_has_no_replicas(stage: Stage) -> None:
     with pytest.raises(PreconditionFailed, match="cannot be a replica yet") as refused:
         replica.begin_replica("other", "a:5672")
     assert "Upgrade" in refused.value.hint
+
+
+def test_a_source_that_begins_and_hangs_up_is_dialled_less_and_less(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow, dialled = Sources.follow, []
+
+    def drop(self: Any, connection_id: int, peer: str, asked: Follow, check: Any) -> None:
+        follow(self, connection_id, peer, asked, check)
+        self._close(connection_id, ConnectionForced("out of order"))
+        dialled.append(stage.world.now)
+
+    monkeypatch.setattr(Sources, "follow", drop)
+    machine = stage.source.deciding
+    assert machine is not None
+    for connection in machine.node.connections():
+        machine.node.close_connection(connection, ConnectionForced("out of order"))
+    machine.put_tick()
+    stage.world.run_for(60 * SECOND)
+    replica = stage.replica.deciding
+    assert replica is not None
+    pause = replica.node.settings.link_maintenance_interval
+    later = [two - one for one, two in pairwise(dialled)][6:]
+    assert min(later) >= MOST_WAIT * pause
+    monkeypatch.setattr(Sources, "follow", follow)
+    stage.settle(stage.is_the_same)
