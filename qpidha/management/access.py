@@ -203,7 +203,7 @@ class Access:
             named = user_id.decode(errors="replace")[:NAME]
         error = Unauthorized(
             f"{principal} may not send messages with the user-id {named!r}",
-            hint=f"leave it out, or set it to {principal}",
+            hint=f"leave it out, or set it to {principal}; the user of ha-username may send any",
         )
         self._deny(principal, QUEUE, error)
         return error

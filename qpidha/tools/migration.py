@@ -29,7 +29,7 @@ from qpidha.client.errors import (
     TransactionLost,
 )
 from qpidha.client.links import Delivery, Received
-from qpidha.client.message import Message
+from qpidha.client.message import Message, Outcome
 from qpidha.model.encoding import sections
 from qpidha.model.errors import ProtocolViolation
 from qpidha.model.message_view import APPLICATION_PROPERTIES, DELIVERY_ANNOTATIONS, PROPERTIES
@@ -146,6 +146,11 @@ def forwarded(payload: bytes) -> bytes:
         if code > DELIVERY_ANNOTATIONS:
             break
     return payload
+
+
+def _told(refusal: ClientError | Outcome) -> str:
+    """Say why a message is refused, and what to do."""
+    return f"{refusal.explanation}{'. Try: ' if refusal.hint else ''}{refusal.hint}"
 
 
 @dataclass(slots=True)
@@ -383,7 +388,7 @@ class Mover:
                 await self._commit(items[:half])
                 await self._commit(items[half:])
             elif isinstance(error, LinkError):
-                self._refuse(items[0], error.explanation)
+                self._refuse(items[0], _told(error))
             else:
                 raise CannotMove(
                     f"the target takes no more messages of {self._queue}: {error.explanation}",
@@ -443,7 +448,9 @@ class Mover:
         """Send a batch and its note; return the marks of those that the target refuses."""
         if self._sender is None or self._sender.error is not None:
             self._sender = await self._target.sender(
-                f"/queues/{quote(self._queue, safe='')}", window=2 * BATCH
+                f"/queues/{quote(self._queue, safe='')}",
+                window=2 * BATCH,
+                on_outcome=lambda _: None,  # `_refusals` looks at each; closing raises none again.
             )
         if self._writer is None or self._writer.error is not None:
             self._writer = await self._target.sender(f"/queues/{quote(self._notes, safe='')}")
@@ -453,7 +460,7 @@ class Mover:
             try:
                 delivery = await self._sender.send_nowait(message, transaction=transaction)
             except MessageTooLarge as error:
-                self._refuse(item, error.explanation)
+                self._refuse(item, _told(error))
                 refused.add(item.mark)
                 continue
             deliveries.append((item, delivery))
@@ -476,6 +483,6 @@ class Mover:
                     reason=outcome.explanation,
                     hint="have it consumed, or raise its limit",
                 )
-            self._refuse(item, outcome.explanation)
+            self._refuse(item, _told(outcome))
             refused.add(item.mark)
         return refused

@@ -105,6 +105,22 @@ def test_queues_come_as_they_are_there_with_all_their_messages(qpid_ha: Run, sta
     assert said.code == 0 and "orders" in said.out
 
 
+def test_queues_made_for_one_connection_hold_up_no_other(qpid_ha: Run, start: Start) -> None:
+    old, new = start(), start()
+    qpid_ha("queue", "add", "orders", "-b", old)
+    send(old, "orders", numbered(5))
+
+    async def subscribed() -> Said:
+        async with Client(old, timeout=STATE) as client:
+            await client.receiver("amq.topic")
+            return await asyncio.to_thread(qpid_ha, "migrate", old, "-b", new)
+
+    said = asyncio.run(subscribed())
+    assert said.code == 0, said.err
+    assert ": not moved, as it was made for one connection, link or route" in said.err
+    assert bodies(new, "orders") == [b"%d" % number for number in range(5)]
+
+
 def test_what_the_target_refuses_is_left_with_the_reason(qpid_ha: Run, start: Start) -> None:
     old, new = start(), start("--max-message-size", "2000")
     qpid_ha("queue", "add", "orders", "-b", old)
@@ -216,16 +232,19 @@ def test_two_at_once_are_one_too_many(qpid_ha: Run, start: Start) -> None:
         (["--from-user", "ann"], 66, "there is no password of ann"),
         (["--from-user", "ann", "--from-password-file", "/missing"], 66, "cannot use /missing"),
         (["--declare", "--argument", "odd"], 2, "'odd' is not NAME=VALUE"),
-        (["missing"], 1, "the target has no queue missing"),
-        (["missing", "--declare"], 1, "missing"),
+        (["missing"], 1, "the source has no queue missing"),
+        (["missing", "--declare"], 1, "the source has no queue missing"),
+        (["missing", "--dry-run"], 1, "the source has no queue missing"),
     ],
 )
 def test_what_is_wrong_is_said(
     qpid_ha: Run, start: Start, words: list[str], code: int, says: str
 ) -> None:
-    said = qpid_ha("migrate", start(), *words, "-b", start())
+    new = start()
+    said = qpid_ha("migrate", start(), *words, "-b", new)
     assert said.code == code and says in said.err and "Try: " in said.err
     assert "Traceback" not in said.err
+    assert qpid_ha("queue", "list", "-b", new, "--no-headers").out == ""
 
 
 def test_a_broker_is_not_moved_to_itself_and_one_that_is_away_is_named(
@@ -349,6 +368,36 @@ def test_each_side_has_its_login_and_its_certificates(
     assert said.code == 77 and "--from-user" in said.err
     said = qpid_ha("migrate", *wrong[:3], "--from-password-file", login[-1], "orders", *to)
     assert said.code != 0 and "--from-ssl-trusted" in said.err
+
+
+def test_messages_in_the_name_of_others_are_moved_by_the_user_of_the_brokers(
+    qpid_ha: Run, start: Start, tmp_path: Path
+) -> None:
+    users = users_file(tmp_path / "users", {"ann": "secret", "brokers": "secret"})
+    (tmp_path / "password").write_text("secret\n")
+    (tmp_path / "acl").write_text("acl allow ann all all\nacl allow brokers all all\n")
+    options = {
+        "--users-file": users,
+        "--acl-file": tmp_path / "acl",
+        "--ha-username": "brokers",
+        "--ha-password-file": tmp_path / "password",
+    }
+    old, new = start(), start(*(str(word) for pair in options.items() for word in pair))
+    qpid_ha("queue", "add", "orders", "-b", old)
+    given = numbered(20)
+    for message in given[5:]:
+        message.properties.user_id = b"bob"
+    send(old, "orders", given)
+    to = ["-b", new, "--password-file", str(tmp_path / "password")]
+    said = qpid_ha("migrate", old, *to, "--user", "ann", "-o", "json")
+    row = rows(said)["orders"]
+    assert said.code == 1, said.err
+    assert (row["moved"], row["refused"], row["source_after"]) == (5, 15, 15)
+    assert "left at the source: ann may not send messages with the user-id 'bob'" in said.err
+    assert "the user of ha-username may send any" in said.err
+    assert "were not accepted" not in said.err
+    said = qpid_ha("migrate", old, *to, "--user", "brokers", "-o", "json")
+    assert said.code == 0 and rows(said)["orders"]["target_after"] == 20, said.err
 
 
 @pytest.mark.parametrize(

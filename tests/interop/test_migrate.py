@@ -235,6 +235,41 @@ def test_all_queues_of_rabbitmq_move_as_it_has_them(
     assert declared["durable"] and declared["arguments"]["x-max-priority"] == 9
 
 
+@needs_rabbitmq
+@pytest.mark.timeout(LONG)
+def test_what_rabbitmq_does_not_have_is_told_before_anything_is_created(
+    rabbitmq: RabbitMQ, a_cluster: Callable[..., Cluster]
+) -> None:
+    cluster = a_cluster(1)
+    to = ["--declare", "-b", cluster[0].address]
+    code, rows, log = migrate(*source_of(rabbitmq), "missing", *to)
+    assert code == 1 and not rows and "no queue 'missing'" in log, log
+    assert "does the source have this queue" in log
+    http = ["--from-management", rabbitmq.management]
+    code, rows, log = migrate(*source_of(rabbitmq), *http, "missing", *to)
+    assert code == 1 and not rows and "the source has no queue missing" in log
+    assert cluster[0].queue_names() == []
+
+
+@needs_rabbitmq
+@pytest.mark.timeout(LONG)
+def test_a_queue_of_a_subscriber_of_rabbitmq_holds_up_no_other(
+    rabbitmq: RabbitMQ, a_cluster: Callable[..., Cluster]
+) -> None:
+    fill(rabbitmq.address, "/amq/queue/orders", 300, **GUEST)
+    cluster = a_cluster(1)
+    words = ["--from-management", rabbitmq.management, "-b", cluster[0].address]
+
+    async def subscribed() -> tuple[int, dict[str, dict[str, Any]], str]:
+        async with Client(rabbitmq.address, timeout=STATE, **GUEST) as client:
+            await client.receiver("/exchange/amq.topic/news")
+            return await asyncio.to_thread(migrate, *source_of(rabbitmq), *words)
+
+    code, rows, log = asyncio.run(subscribed())
+    assert code == 0 and rows["orders"]["target_after"] == 300, log
+    assert "amq.gen-" in log and ": not moved, as it was made for one connection" in log
+
+
 @pytest.mark.timeout(LONG)
 def test_a_cluster_moves_to_another_one_while_both_fail_over(
     a_cluster: Callable[..., Cluster],

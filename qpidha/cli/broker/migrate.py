@@ -178,6 +178,18 @@ class Source:
             return {}
         return {str(row["name"]): int(row.get("messages") or 0) for row in rows}
 
+    def passing(self, vhost: str) -> set[str]:
+        """Name the queues that were made for one connection, link or route."""
+        if self.is_ours:
+            lasting = {one.name for one in self.definitions(vhost)}
+            return self.depths(vhost).keys() - lasting
+        place = f"/api/queues/{quote(vhost, safe='')}?columns=name,exclusive"
+        rows = self._get(place, vhost=vhost)
+        # The server names queues of subscribers, which AMQP 1.0 does not make exclusive.
+        return {
+            row["name"] for row in rows if row.get("exclusive") or row["name"].startswith("amq.")
+        }
+
     def definitions(self, vhost: str) -> list[Definition]:
         """Return the queues that it has; empty if nobody can be asked."""
         if self.is_ours:
@@ -343,8 +355,8 @@ def _migrate(
     --from-management; else with --declare. Stop the senders first: the command ends when the source
     is empty.
 
-    Exit code: 0 all messages were moved; 1 some were refused, and are left at the source; 75 the
-    target accepts no more messages at present.
+    Exit code: 0 all messages were moved; 1 some were not, and are left at the source: it says which
+    and why.
 
     Example: qpid-ha migrate amqp://shop@rabbit1 orders --from-password-file pw --declare -b node1
     """
@@ -403,6 +415,8 @@ def _of_source(error: ClientError) -> Failure:
         )
     elif isinstance(error, TlsError):
         failure.hint = "--from-ssl-trusted FILE, the authority that signed the source's certificate"
+    elif error.hint.startswith("amqp"):  # The same address, with TLS or without it.
+        failure.hint = error.hint
     else:
         failure.hint = "does the source speak AMQP 1.0 there? RabbitMQ 3 needs rabbitmq_amqp1_0"
     return failure
@@ -475,6 +489,7 @@ class _Migration:
             async with here:
                 self._check_ends(there, here)
                 self._rows = await _aside(partial(self._plan, list(queues)))
+                await self._look_for(there)
                 if dry_run:
                     self._report(dry_run=True)
                     return OK if all(row.exists for row in self._rows) else NO
@@ -540,7 +555,20 @@ class _Migration:
                     "the source cannot be asked which queues it has",
                     hint="name them, or --from-management http://host:15672",
                 )
-            queues = sorted(name for name in depths if not name.startswith(NOTES))
+            passing = self._source.passing(self._vhost)
+            for name in sorted(passing)[:MOST_REASONS]:
+                talk(
+                    self._options,
+                    f"{name}: not moved, as it was made for one connection, link or route; "
+                    "name it to move its messages",
+                )
+            queues = sorted(name for name in depths.keys() - passing if not name.startswith(NOTES))
+        if self._source.is_known and (missing := [name for name in queues if name not in depths]):
+            raise Failure(
+                NO,
+                f"the source has no queue {missing[0]}",
+                hint="without names, all queues of the source are moved; --dry-run lists them",
+            )
         present = self._present()
         return [
             Row(
@@ -551,6 +579,23 @@ class _Migration:
             )
             for name in dict.fromkeys(queues)
         ]
+
+    async def _look_for(self, there: Client) -> None:
+        """Attach to the queues of a source that does not list them, before any is created here.
+        Raises Failure for one that it does not give.
+        """
+        for row in self._rows:
+            if row.exists or self._source.is_known:
+                continue
+            try:
+                receiver = await there.receiver(self._source.address(row.queue), credit=0)
+                await receiver.close()
+            except CannotMove as error:
+                raise Failure(NO, error.text, hint=error.hint) from error
+            except LinkError as error:
+                failure = failure_of(error)
+                failure.hint = "does the source have this queue, and may its user read from it?"
+                raise failure from error
 
     def _present(self) -> dict[str, int]:
         link = primary_link(self._options)
