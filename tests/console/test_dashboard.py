@@ -49,8 +49,8 @@ PATHS = (
     "/members/b1",
     "/members/b3",
 )
-MOVED = 5.0 * FACTOR
-"""Seconds in which a page is to be at another console."""
+MOVED = 20.0 * FACTOR
+"""Seconds in which a page is to be at another console: on an idle machine it takes up to 5."""
 DRAWN = 1.0
 """Seconds in which a page of 5,000 queues is to be there."""
 
@@ -368,7 +368,7 @@ def test_5000_queues_are_there_in_a_second(page: Page, tmp_path: Path) -> None:
             apart.submit(asyncio.run, declare(str(tmp_path / "admin.sock"), 5000)).result()
         address = f"http://127.0.0.1:{console.port}/queues"
         times = []
-        for turn in range(10):
+        for turn in range(30):
             begun = time.monotonic()
             page.goto(f"{address}?page={turn + 1}&sort=name")
             expect(page.locator("tbody tr")).to_have_count(100)

@@ -72,7 +72,7 @@ def test_what_is_written_down_changes_nothing_and_is_in_order(
     seed: int, depth: str, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     histories = []
-    for level in ("off", "state", "sampled", "full"):
+    for level in ("off", ("state", "sampled")[seed % 2], "full"):
         books.events.clear()
         at_level(monkeypatch, level)
         result = play(seed, depth, tracing=True)

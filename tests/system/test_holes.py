@@ -67,22 +67,24 @@ def test_an_auto_delete_queue_that_was_left_before_a_backup_joined_does_not_live
     a_cluster,
 ):
     """Its last consumer left within the timeout, a backup joined and took over: the queue goes when
-    its time is up.
+    its time is up. Of queues with longer and longer timeouts it is the first that was there still.
     """
     cluster = a_cluster(2, started=1)
-    cluster[0].call(
-        "declare_queue", name="q", auto_delete=True, arguments={"qpid.auto_delete_timeout": 8}
-    )
+    names = [f"q{number:03}" for number in (1, 2, 4, 8, 16, 32, 64, 128)]
     with connect(cluster[0]) as client:
-        client.receiver("q")
+        for name in names:
+            arguments = {"qpid.auto_delete_timeout": int(name[1:])}
+            cluster[0].call("declare_queue", name=name, auto_delete=True, arguments=arguments)
+            client.receiver(name)
     cluster[1].start()
     cluster[1].wait_up()
     cluster[1].wait_state("ready")
-    assert "q" in cluster[1].queue_names()
     cluster.kill(0, promote=1)
+    first = cluster[1].queue_names()[0]
+    assert first in names
     wait_for(
         lambda: cluster[1].queue_names(),
-        lambda names: "q" not in names,
+        lambda names: first not in names,
         what="the queues of the new primary",
     )
 

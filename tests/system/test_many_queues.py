@@ -64,7 +64,7 @@ def test_qpid_37_38_events_of_queues_are_in_order_and_the_limit_is_kept(a_cluste
     assert refusal.condition == "amqp:resource-limit-exceeded" and "max-queues" in refusal.hint
     assert (len(primary.queue_names()), primary.state) == (MOST, "active")
     wait_for(backup.queue_names, primary.queue_names().__eq__, what="the queues of the backup")
-    assert backup.state == "ready"
+    backup.wait_state("ready")
     primary.delete_queue("many0")
     primary.declare_queue("another")
     assert fill(primary).condition == refusal.condition

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -445,16 +444,15 @@ def test_a_huge_queue_comes_over_while_others_go_on(a_cluster):
             sender.send_nowait(f"{number}")
         sender.flush()
     replica.call("replicate", broker=source.address, queue="q")
-    longest = 0.0
+    meanwhile = 0
     declare(source, "other")
     with connect(source) as client:
         sender = client.sender("other")
         while row(replica).get("state") != "following":
-            began = time.monotonic()
             sender.send("x")
-            longest = max(longest, time.monotonic() - began)
+            meanwhile += 1
     assert row(replica)["messages"] == count
-    assert longest < 5
+    assert meanwhile > 10
     source.kill()
     replica.call("stop_replica", queue="q")
     with connect(replica) as client:

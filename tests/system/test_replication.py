@@ -199,7 +199,7 @@ def test_reject(a_cluster):
                 refused += 1
     assert refused == 5
     wait_browse(backup, "q", [0, 1, 2, 3, 4])
-    assert backup.state == "ready"
+    backup.wait_state("ready")
 
 
 def send_ranked(primary: Broker, queue: str, priorities: list[int]) -> None:

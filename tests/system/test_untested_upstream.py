@@ -79,7 +79,10 @@ def test_id_reuse_across_failover(a_cluster):
     """A backup holds what was never accepted; the new primary gives the same sequence to another
     message, and that one counts.
     """
-    cluster = a_cluster(3, ha_safety="strict", network=make_network(3))
+    # The primary must not drop the backup that is cut off: it would accept what the other one has.
+    cluster = a_cluster(
+        3, ha_safety="strict", link_heartbeat_interval="60", network=make_network(3)
+    )
     cluster[0].declare_queue("q")
     send(cluster[0], "q", ["first"])
     cluster.wait_settled(0)
