@@ -102,7 +102,14 @@ from qpidha.model.event_codes import (
     RELOAD_REFUSED,
     SET_ASIDE,
 )
-from qpidha.model.event_log import LONGEST, DiskSpaceChange, Happening, LogTrouble, Withholding
+from qpidha.model.event_log import (
+    LONGEST,
+    DiskSpaceChange,
+    Happening,
+    LinkChange,
+    LogTrouble,
+    Withholding,
+)
 from qpidha.model.events import (
     BytesReceived,
     Computed,
@@ -970,9 +977,16 @@ class Node:
 
     # -- the surroundings of links to other brokers -----------------------------------------------
 
-    def say(self, level: str, text: str, event_code: str, **fields: object) -> None:
+    def say(
+        self,
+        level: str,
+        text: str,
+        event_code: str,
+        about: LinkChange | None = None,
+        **fields: object,
+    ) -> None:
         """Say what happened to a link or a route."""
-        self.effects.append(Announce(level, "network", text, fields, event_code=event_code))
+        self.effects.append(Announce(level, "network", text, fields, about, event_code))
 
     def link_report(self, name: str) -> dict[str, object]:
         """Tell how a link is, if this broker runs it."""
@@ -1297,6 +1311,10 @@ class Node:
         """Hear what the manager's store keeps, or tell what it is to keep."""
         told = reporting(self._saved_first(reply))
         self._member().membership_store.exchange(kept, trouble, told)
+
+    def unwell(self) -> list[dict[str, Any]]:
+        """Tell which links, routes and replicas do not what they are for, why, and what to do."""
+        return [*self.federation.unwell(), *self.replication.replicas.unwell()]
 
     def explain(self) -> list[dict[str, Any]]:
         """Tell what acknowledgements wait for."""

@@ -82,7 +82,8 @@ from qpidha.model.event_codes import (
     REPLICA_ENDED,
     REPLICA_STARTED,
 )
-from qpidha.model.event_log import DepthAlert, QueueCreated, QueueEnded
+from qpidha.model.event_log import FEDERATION as FEDERATION_EVENT
+from qpidha.model.event_log import REPLICA, DepthAlert, LinkChange, QueueCreated, QueueEnded
 from qpidha.model.features import FEDERATION, QUEUE_KINDS, QUEUE_REPLICATION
 from qpidha.model.message import Message
 from qpidha.model.message_view import is_durable
@@ -565,7 +566,9 @@ class Broker(State):
     def _tell_replica(self, queue: Queue, text: str, event_code: str) -> None:
         fields: dict[str, object] = {"queue": queue.name}
         text = f"queue {queue.name} {text}"
-        self._announce(Announce("notice", "broker", text, fields, event_code=event_code))
+        done = "made" if event_code == REPLICA_STARTED else "ended"
+        about = LinkChange(REPLICA, done, f"replica {queue.name}")
+        self._announce(Announce("notice", "broker", text, fields, about, event_code))
 
     def _check_may_copy(self, queue: Queue, *, anew: bool) -> None:
         """Raise RefusedRequest for a queue that cannot become a replica."""
@@ -828,7 +831,8 @@ class Broker(State):
         self._check_durable("link", wanted)
         if former == wanted:
             return links.sequence(former)
-        return self._change_federation(wanted, f"link {wanted.name} declared", wanted.durable)
+        done = "made" if former is None else "changed"
+        return self._change_federation(wanted, f"link {wanted.name}", done, wanted.durable)
 
     def delete_link(self, name: str, *, with_routes: bool = False) -> int:
         """Delete a link, and its routes if that is said; return the sequence to wait for."""
@@ -843,7 +847,7 @@ class Broker(State):
             )
         for route in routes:
             self.delete_route(route.name)
-        return self._change_federation(LinkDeleted(name), f"link {name} deleted", link.durable)
+        return self._change_federation(LinkDeleted(name), f"link {name}", "ended", link.durable)
 
     def declare_route(self, wanted: RouteDeclared, destination_type: str = "") -> int:
         """Declare a route; return the sequence to wait for, which is that of the same route if it
@@ -886,7 +890,7 @@ class Broker(State):
             # The next primary goes on with the route, so it has to have the queue, as the link.
             self.declare_queue(wanted.queue, durable=wanted.durable, arguments={REPLICATE: ALL})
             self.bind(wanted.source, wanted.queue, wanted.key, wanted.arguments)
-        return self._change_federation(wanted, f"route {wanted.name} declared", wanted.durable)
+        return self._change_federation(wanted, f"route {wanted.name}", "made", wanted.durable)
 
     def _is_exchange(self, wanted: RouteDeclared, here: str, destination_type: str) -> bool:
         """Find out whether the end of a route that is here is an exchange, which must be there."""
@@ -912,7 +916,7 @@ class Broker(State):
             raise NotFound(f"There is no route {name}", hint="qpid-ha route list shows them.")
         self._check_federation(None)
         sequence = self._change_federation(
-            RouteDeleted(name), f"route {name} deleted", route.durable
+            RouteDeleted(name), f"route {name}", "ended", route.durable
         )
         if route.queue and self.find_queue(route.queue) is not None:
             self.delete_queue(route.queue)
@@ -929,6 +933,7 @@ class Broker(State):
     def _change_federation(
         self,
         record: LinkDeclared | LinkDeleted | RouteDeclared | RouteDeleted,
+        what: str,
         done: str,
         durable: bool,
     ) -> int:
@@ -938,7 +943,9 @@ class Broker(State):
         )
         sequence = self._append(record) if self.records_object(durable, ALL) else 0
         self.apply(sequence, record)
-        self._announce(Announce("info", "broker", done, {"name": record.name}))
+        text = f"{what} {'deleted' if done == 'ended' else 'declared'}"
+        about = LinkChange(FEDERATION_EVENT, done, what)
+        self._announce(Announce("info", "broker", text, {"name": record.name}, about))
         return sequence
 
     # Exchanges and bindings.
@@ -1964,6 +1971,7 @@ class Broker(State):
     def _finish_deletion(self, queue: Queue) -> int:
         """Take a queue away; return the sequence to wait for."""
         self._evicting.pop(queue, None)
+        was_replica = queue.uid in self.replicas
         exchanges = list(dict.fromkeys(uid for uid, _ in queue.bindings))
         self.detach_queue(queue)
         # One record says of all messages that are still here that they have left.
@@ -1982,6 +1990,8 @@ class Broker(State):
                 QueueEnded(queue.name),
             )
         )
+        if was_replica:
+            self._tell_replica(queue, "was a replica, and is deleted", REPLICA_ENDED)
         for uid in exchanges:
             exchange = self.by_uid.get(uid)
             if isinstance(exchange, Exchange):

@@ -37,6 +37,8 @@ KINDS = (
     "insync",
     "member",
     "link",
+    "federation",
+    "replica",
     "conn",
     "queue",
     "limit",
@@ -44,7 +46,7 @@ KINDS = (
     "drop",
 )
 """Kinds of events: what the console sees, and those of a broker's event log."""
-MANY = ("conn", "queue", "limit", "error")
+MANY = ("federation", "replica", "conn", "queue", "limit", "error")
 """Kinds of which there can be any number, in no time."""
 MOST = 2000
 """Events that are kept of each kind in MANY, and of all others together."""

@@ -99,6 +99,7 @@ DO = "/do/"
 """Where actions are."""
 KIND_GROUPS = {
     "cluster": ("the cluster", tuple({*KINDS} - {STATE, *MANY})),
+    "links": ("links and replicas", ("federation", "replica")),
     "conn": ("clients", ("conn",)),
     "queue": ("queues", ("queue",)),
     "limit": ("limits and errors", ("limit", "error")),

@@ -15,9 +15,11 @@ from qpidha.federation.depths import Depths
 from qpidha.federation.dynamic import Dynamic
 from qpidha.federation.pull import Pull
 from qpidha.federation.push import Push
-from qpidha.federation.route import LONGEST_ERROR, Route, State, Surroundings, wait_after
+from qpidha.federation.route import LONGEST_ERROR, STEADY, Route, State, Surroundings, wait_after
 from qpidha.model.errors import RefusedRequest
 from qpidha.model.event_codes import LINK_DOWN, LINK_TO_ITSELF, LINK_UP
+from qpidha.model.event_log import FEDERATION, LinkChange
+from qpidha.model.telling import Telling
 from qpidha.model.url import Address, parse_address
 
 if TYPE_CHECKING:
@@ -29,12 +31,6 @@ if TYPE_CHECKING:
     from qpidha.model.records import LinkDeclared, RouteDeclared
 
 REDIRECT = "amqp:connection:redirect"
-STEADY = 4
-"""So many times link-maintenance-interval a link must be up to be counted as one that stays: one
-that goes sooner is dialled less and less often.
-"""
-MANY = 8
-"""After so many failures without that a link that is up is not told of."""
 MOST_REDIRECTS = 4
 """That are followed one after the other."""
 SYSTEM_ID = "qpidha.system-id"
@@ -92,6 +88,9 @@ class Link:
         self.address = parse_address(record.addresses[0])
         """The one that is tried, or where the other end is."""
         self._place = self._failures = self._redirects = 0
+        self._is_answered = self._leads_here = False
+        """Whether the stream came about that was dialled last, and whether it led to ourselves."""
+        self._telling = Telling()
         self._ended = False
         self._depths = Depths(self)
 
@@ -105,6 +104,16 @@ class Link:
         """What the link calls itself at the other end."""
         return f"qpidha.link.{self.record.uuid}"
 
+    @property
+    def advice(self) -> str:
+        """What to do if it is down."""
+        declare = f"qpid-ha link add {self.name} ADDRESSES"
+        if self._leads_here:
+            return f"give it other addresses, or delete it: {declare}, qpid-ha link del {self.name}"
+        if self._is_answered:
+            return f"mend the reason, or give the link another login: {declare} --username USER"
+        return f"start the broker there, or give the link other addresses: {declare}"
+
     # What is declared.
 
     def change(self, record: LinkDeclared) -> None:
@@ -113,6 +122,7 @@ class Link:
             return
         self.record = record
         self._place = self._failures = 0
+        self._telling = Telling(is_up=self.state is State.OPERATIONAL)
         self.address = parse_address(record.addresses[0])
         if self.connection_id:
             self.host.hang_up(self.connection_id)
@@ -149,12 +159,17 @@ class Link:
 
     def tick(self) -> None:
         """Its time has come."""
-        if not self.connection_id:
+        if self.connection is not None:
+            self._failures = self._redirects = 0
+            if self._telling.stays():
+                self._tell_up()
+        elif not self.connection_id:
             self.dial()
 
     def dial(self) -> None:
         """Try the next address."""
         self.deadlines.remove(self)
+        self._is_answered = self._leads_here = False
         self._become(State.CONNECTING)
         address = self.address
         self.connection_id = self.host.dial(address.host, address.port, address.encrypted)
@@ -162,6 +177,7 @@ class Link:
     def opened(self, connection: Connection) -> None:
         """The stream is there: log in, and say what this is."""
         record = self.record
+        self._is_answered = True
         properties = self.host.link_properties()
         connection.open(
             self.container,
@@ -180,27 +196,32 @@ class Link:
         system_id = _text(properties.get(SYSTEM_ID))
         self.own_names = frozenset((self.own_tag, *self.host.own_ids())) - {""}
         if not self.own_names.isdisjoint((tag, system_id)):
-            text = f"link {self.name} leads to this cluster itself, at {self.address}"
-            self.host.say("error", text, LINK_TO_ITSELF, link=self.name)
-            raise RefusedRequest(text, event_code=LINK_TO_ITSELF)
+            self._leads_here = True
+            raise RefusedRequest(
+                f"it leads to this cluster itself, at {self.address}", event_code=LINK_TO_ITSELF
+            )
         self.peer_tag = tag or system_id or connection.remote_container[:LONGEST_TAG]
         self.peer_names = frozenset((self.peer_tag, system_id)) - {""}
         self.peer_product = _text(properties.get("product"))
         self.connection = connection
         self._become(State.OPERATIONAL)
-        if self._failures < MANY:  # Else it comes and goes, and that was told.
-            text = f"link {self.name} to {self.address} is up"
-            self.host.say("notice", text, LINK_UP, link=self.name, product=self.peer_product)
+        if self._telling.up():
+            self._tell_up()
+        interval = self.host.settings.link_maintenance_interval
+        self.deadlines.set(self, self.host.now + STEADY * interval)
         for route in self.routes.values():
             route.start()
         self._depths.start()
+
+    def _tell_up(self) -> None:
+        text = f"link {self.name} to {self.address} is up"
+        about = LinkChange(FEDERATION, "up", f"link {self.name}")
+        self.host.say("notice", text, LINK_UP, about, link=self.name, product=self.peer_product)
 
     def lost(self, reason: str, error: PeerError | None) -> None:
         """The connection is gone, or never came about."""
         was_up = self.connection is not None
         interval = self.host.settings.link_maintenance_interval
-        if was_up and self.host.now - self.since >= STEADY * interval:
-            self._failures = self._redirects = 0
         self.connection, self.connection_id = None, 0
         self._depths.stop()
         if self._ended:
@@ -218,7 +239,7 @@ class Link:
         self._failures += 1
         self._place = (self._place + (0 if was_up else 1)) % len(addresses)
         self.address = parse_address(addresses[self._place])
-        self._become(State.WAITING, reason)
+        self._become(State.WAITING, reason, was_up=was_up)
         rounds = max(1, self._failures // len(addresses))
         if self._failures == 1 or self._failures % len(addresses):
             # The next primary of a cluster is at another of its addresses, and may be there now.
@@ -247,11 +268,14 @@ class Link:
         except ValueError:
             return None
 
-    def _become(self, state: State, error: str = "") -> None:
+    def _become(self, state: State, error: str = "", *, was_up: bool = False) -> None:
         error = error[:LONGEST_ERROR]
-        if error and error != self.error:
-            text = f"link {self.name} is down: {error}; dialling again"
-            self.host.say("warning", text, LINK_DOWN, link=self.name)
+        if error and self._telling.down(error):
+            what = "refused" if self._is_answered and not was_up else "down"
+            about = LinkChange(FEDERATION, what, f"link {self.name}", error)
+            level, code = ("error", LINK_TO_ITSELF) if self._leads_here else ("warning", LINK_DOWN)
+            text = f"link {self.name} is {what}: {error}; dialling again"
+            self.host.say(level, text, code, about, link=self.name)
         if state is not self.state:
             self.since = self.host.now
         self.state = state

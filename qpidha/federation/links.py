@@ -20,6 +20,19 @@ if TYPE_CHECKING:
     from qpidha.federation.route import Route
 
 
+ROUTE_ADVICE = "mend the reason; the route tries again by itself: qpid-ha route list"
+
+
+def _row(name: str, what: Link | Route, advice: str) -> dict[str, object]:
+    return {
+        "name": name,
+        "state": what.state.value,
+        "since_ns": what.since,
+        "why": what.error,
+        "next": advice,
+    }
+
+
 class Links:
     """All links and routes that run here."""
 
@@ -143,6 +156,21 @@ class Links:
             "messages_in": sum(route.messages for route in routes if not route.record.is_push),
             "messages_out": sum(route.messages for route in routes if route.record.is_push),
         }
+
+    def unwell(self) -> list[dict[str, object]]:
+        """Tell of links that are down, and of routes over others that move no messages."""
+        found: list[dict[str, object]] = []
+        for link in self.by_name.values():
+            if link.state is not State.OPERATIONAL:
+                if link.error:
+                    found.append(_row(f"link {link.name}", link, link.advice))
+                continue
+            found += [
+                _row(f"route {route.name} over link {link.name}", route, ROUTE_ADVICE)
+                for route in link.routes.values()
+                if route.state is State.WAITING
+            ]
+        return found
 
     def route_report(self, name: str) -> dict[str, object]:
         """Tell how a route is; it is passive if this broker does not run it."""

@@ -290,9 +290,9 @@ class Push(Route):
         self.error = f"the other end has rejected a message: {why}"[:LONGEST_ERROR]
         if self.host.now >= self._silent_until:
             self._silent_until = self.host.now + SILENCE
-            text = f"route {self.name} over link {self.home.name}: {self.error}"
-            fields = {"link": self.home.name, "route": self.name}
-            self.host.say("warning", text, ROUTE_REJECTED, **fields)
+            self._tell(
+                "warning", f"has dead letters: {self.error}", ROUTE_REJECTED, "rejected", why
+            )
 
     def _not_taken(self, queue: Queue, message: Message, outcome: Outcome) -> None:
         """The other end did not take a message."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from qpidha.federation.trace import MOST_TAGS, tags_of
 from qpidha.model.errors import QpidHaError
 from qpidha.model.event_codes import ROUTE_DOWN, ROUTE_REMAINS, ROUTE_UP
+from qpidha.model.event_log import FEDERATION, LinkChange
+from qpidha.model.telling import Telling
 
 if TYPE_CHECKING:
     from qpidha.amqp.peer.connection import Connection
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT = 32
 """So many times link-maintenance-interval lie between two attempts at most, as in qpidd."""
+STEADY = 4
+"""So many times link-maintenance-interval a link must be up, or a route move, to be counted as one
+that stays: what goes down sooner is dialled less and less often, and no longer told of.
+"""
 LONGEST_ERROR = 500
 """Characters of what the other end says that are kept."""
 
@@ -48,8 +54,15 @@ class Surroundings(Protocol):
     def when_committed(self, sequence: int, waiter: Any, item: object) -> None:
         """Call `waiter.on_committed(item)` when `sequence` is committed."""
 
-    def say(self, level: str, text: str, event_code: str, **fields: object) -> None:
-        """Write a line into the log."""
+    def say(
+        self,
+        level: str,
+        text: str,
+        event_code: str,
+        about: LinkChange | None = None,
+        **fields: object,
+    ) -> None:
+        """Write a line into the log, and into the event log if it says what it is about."""
 
 
 class Home(Protocol):
@@ -108,8 +121,9 @@ class Route(ABC):
         """Messages that were not taken at their end, and stay where they are."""
         self._failures = 0
         """Since the last message went over it."""
-        self._told = ""
-        """The reason that was told last, until messages move again."""
+        self._telling = Telling(is_up=True)
+        self._is_troubled = False
+        """Whether no message has gone over it since something prevented that."""
 
     @property
     def name(self) -> str:
@@ -135,11 +149,10 @@ class Route(ABC):
         """
         if for_good and self.link is None and (queue := self._kept_there()):
             text = (
-                f"route {self.name} was deleted while it had no connection over link "
-                f"{self.home.name}: its queue {queue} may remain at the other end"
+                "was deleted while it had no connection: "
+                f"its queue {queue} may remain at the other end"
             )
-            fields = {"link": self.home.name, "route": self.name, "queue": queue}
-            self.host.say("warning", text, ROUTE_REMAINS, **fields)
+            self._tell("warning", text, ROUTE_REMAINS, queue=queue)
         self._leave(for_good=for_good)
         self.home.deadlines.remove(self)
         self.home.wanting.pop(self, None)
@@ -147,7 +160,10 @@ class Route(ABC):
 
     def tick(self) -> None:
         """Its time has come."""
-        self.start()
+        if self.link is None:
+            self.start()
+        elif self.state is State.OPERATIONAL and self._telling.stays():
+            self._tell_moving()
 
     @abstractmethod
     def turn(self) -> None:
@@ -194,7 +210,7 @@ class Route(ABC):
         self.link = None
         self._end()
         connection = self.home.connection
-        if connection is None or connection.closed:
+        if connection is None or connection.closed or connection.error is not None:
             self._become(State.PASSIVE)
             return
         error = link.error
@@ -225,16 +241,25 @@ class Route(ABC):
     def _become(self, state: State, error: str = "") -> None:
         """Take note of a state; a change of it is told once."""
         error = error[:LONGEST_ERROR]
-        if error and error != self._told:
-            self._told = error
-            text = f"route {self.name} over link {self.home.name} moves no messages: {error}"
-            fields = {"link": self.home.name, "route": self.name}
-            self.host.say("warning", text, ROUTE_DOWN, **fields)
+        if error and self._telling.down(error):
+            self._tell("warning", f"moves no messages: {error}", ROUTE_DOWN, "stalled", error)
         if state is not self.state:
             self.since = self.host.now
         self.state = state
         if error:
-            self.error = error
+            self.error, self._is_troubled = error, True
+
+    def _tell(
+        self, level: str, text: str, event_code: str, what: str = "", why: str = "", **more: object
+    ) -> None:
+        """Say something of this route, also to the event log if that has a word for it."""
+        about = LinkChange(FEDERATION, what, f"route {self.name}", why) if what else None
+        text = f"route {self.name} over link {self.home.name} {text}"
+        fields = {"link": self.home.name, "route": self.name, **more}
+        self.host.say(level, text, event_code, about, **fields)
+
+    def _tell_moving(self) -> None:
+        self._tell("notice", "moves messages again", ROUTE_UP, "moving")
 
     def _moved(self, size: int) -> None:
         """A message went over it: what prevented that before is over."""
@@ -242,10 +267,12 @@ class Route(ABC):
         self.bytes += size
         if self._failures:
             self._failures = 0
-        if self._told:
-            self._told = self.error = ""
-            text = f"route {self.name} over link {self.home.name} moves messages again"
-            self.host.say("notice", text, ROUTE_UP, link=self.home.name, route=self.name)
+        if self._is_troubled and self.state is State.OPERATIONAL:
+            self._is_troubled, self.error = False, ""
+            if self._telling.up():
+                self._tell_moving()
+            interval = self.host.settings.link_maintenance_interval
+            self.home.deadlines.set(self, self.host.now + STEADY * interval)
 
     def _wait(self, reason: str) -> None:
         """Move nothing for a while, longer each time, though the other end is there."""

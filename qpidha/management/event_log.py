@@ -28,6 +28,7 @@ from qpidha.model.event_log import (
     DepthAlert,
     DiskSpaceChange,
     EventSink,
+    LinkChange,
     LogTrouble,
     QueueCreated,
     QueueEnded,
@@ -200,6 +201,8 @@ class EventLog(EventSink):
             case DepthAlert(queue, is_up, messages):
                 done = "crossed upward" if is_up else "crossed downward"
                 self.add("limit", f="alert", x=done, q=queue, cnt=messages)
+            case LinkChange(kind, what, name, why):
+                self.add(kind, f=what, x=name, err=why)
             case LogTrouble(what):
                 self.add("error", err=effect.text, x=what)
             case None:

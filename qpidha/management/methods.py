@@ -1007,8 +1007,9 @@ METHODS: tuple[Method, ...] = (
         Effect.READ,
         Action.ACCESS,
         ObjectType.QUERY,
-        "Show what the broker waits for and which queues have unreplicated messages.",
-        "`waits`, `queues`, and counts",
+        "Show what the broker waits for, which queues have unreplicated messages, and which links, "
+        "routes and replicas do not what they are for.",
+        "`waits`, `queues`, `unwell`, and counts",
         _explain,
         operations=((HABROKER, "EXPLAIN"),),
         routes=("GET /ha/explain",),

@@ -258,6 +258,9 @@ class ManagedNode(Protocol):
         """
         ...
 
+    def unwell(self) -> list[dict[str, Any]]:
+        """Tell which links, routes and replicas do not what they are for, why, and what to do."""
+
     def explain(self) -> list[dict[str, Any]]:
         """List the causes that this broker waits for; an empty list when nothing waits.
 

@@ -23,6 +23,21 @@ OTHERS = 2000
 _SHOWN = tuple(f'"k":"{kind}"' for kind in SHOWN)
 _DEPTH = '"f":"stat"'
 """What the row of a queue's depth has, which is told each second."""
+DONE = {
+    "made": "is declared",
+    "changed": "is declared otherwise",
+    "ended": "has ended",
+    "up": "is up",
+    "down": "is down",
+    "refused": "is refused",
+    "stalled": "moves no messages",
+    "moving": "moves messages again",
+    "rejected": "has messages rejected at its other end",
+    "following": "has all that its source has",
+    "lost": "has no connection to its source",
+    "blocked": "does not follow its source any more",
+}
+"""What is said of links, routes and replicas by what happened to them."""
 NAMES = {
     "k": "kind",
     "f": "what",
@@ -102,6 +117,8 @@ def text_of(event: dict[str, Any]) -> str:
             return f"sees {about}" if what == "up" else f"no longer sees {about}"
         case "link":
             return f"replication with {about} is {what}{_because(event.get('err', ''))}"
+        case "federation" | "replica":
+            return f"{about} {DONE[what]}{_because(event.get('err', ''))}"
         case "conn":
             done = "connected" if what == "up" else "disconnected"
             return f"client {about} {done}{_because(event.get('err', ''))}"

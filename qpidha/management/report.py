@@ -97,15 +97,19 @@ def cluster_report(cluster: Cluster) -> dict[str, Any]:
     }
 
 
+SHOWN_LINKS = 20
+"""Links, routes and replicas that are named."""
 SHOWN_QUEUES = 5
 """Queues that are named; those with the most unreplicated messages."""
 
 
 def explained(node: ManagedNode) -> dict[str, Any]:
-    """Report the causes that acknowledgements wait for, the queues that they block, and queues that
-    have stopped their senders or have messages without a place.
+    """Report the causes that acknowledgements wait for, the queues that they block, queues that
+    have stopped their senders or have messages without a place, and links, routes and replicas that
+    do not what they are for.
     """
     status = node.status()
+    unwell = node.unwell()
     node.lines.spend(len(node.broker.queues))
     stopped = [queue for queue in node.broker.queues.values() if queue.is_stopped]
     stopped.sort(key=lambda queue: (-len(queue.waiting), queue.name))
@@ -154,4 +158,6 @@ def explained(node: ManagedNode) -> dict[str, Any]:
         "set_aside": status.get("set_aside", []),
         "records_set_aside": status.get("records_set_aside", 0),
         "waits": node.explain(),
+        "unwell_links": len(unwell),
+        "unwell": unwell[:SHOWN_LINKS],
     }

@@ -21,7 +21,21 @@ LONGEST = 1000
 """Characters of one text in an event."""
 STORY = ("role", "epoch", "promotion", "failover")
 """Kinds of events that tell who was primary, and since when."""
-SHOWN = (*STORY, "insync", "member", "link", "conn", "queue", "limit", "error", "drop")
+FEDERATION, REPLICA = "federation", "replica"
+"""Kinds of events of links and routes, and of replicas of single queues."""
+SHOWN = (
+    *STORY,
+    "insync",
+    "member",
+    "link",
+    FEDERATION,
+    REPLICA,
+    "conn",
+    "queue",
+    "limit",
+    "error",
+    "drop",
+)
 """Kinds of events of a broker's life, without those of single messages and of replication."""
 STORY_LENGTH = 500
 """Events of these kinds that are remembered, over restarts."""
@@ -89,7 +103,23 @@ class DepthAlert:
     messages: int
 
 
-Happening = QueueCreated | QueueEnded | DiskSpaceChange | Withholding | LogTrouble | DepthAlert
+@dataclass(frozen=True, slots=True)
+class LinkChange:
+    """A link or a route of federation, or a replica of a queue, is in another state; `kind` is that
+    of the event.
+    """
+
+    kind: str
+    what: str
+    """One of the words that the event format has for the kind."""
+    name: str
+    """Such as `link west`."""
+    why: str = ""
+
+
+Happening = (
+    QueueCreated | QueueEnded | DiskSpaceChange | Withholding | LogTrouble | DepthAlert | LinkChange
+)
 """What an announcement is about, where the event log has a kind of event for it."""
 
 

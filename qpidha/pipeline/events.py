@@ -292,6 +292,24 @@ KINDS = (
         "`cnt` events, with numbers `p`..`hi`, were not written, because of `x`",
     ),
     Kind("error", 19, "state", ("err",), ("x",), "something failed"),
+    Kind(
+        "federation",
+        20,
+        "state",
+        ("f", "x"),
+        ("err",),
+        "what became of `x`, a link or a route to another broker or cluster",
+        ("made", "changed", "ended", "up", "down", "refused", "stalled", "moving", "rejected"),
+    ),
+    Kind(
+        "replica",
+        21,
+        "state",
+        ("f", "x"),
+        ("err",),
+        "what became of `x`, a replica of a queue elsewhere",
+        ("made", "ended", "following", "lost", "refused", "blocked"),
+    ),
 )
 KIND = {kind.name: kind for kind in KINDS}
 

@@ -32,11 +32,14 @@ from qpidha.broker.credit import MEMORY_LIMIT
 from qpidha.broker.queues.queue import ANY_NUMBER, Queue
 from qpidha.model.errors import ProtocolViolation, QpidHaError
 from qpidha.model.event_codes import REPLICA_BLOCKED, REPLICA_LOST, REPLICA_WHOLE
+from qpidha.model.event_log import REPLICA, LinkChange
 from qpidha.model.message_view import arrival, message_annotations
 from qpidha.model.records import Dequeued, Requeued
+from qpidha.model.telling import Telling
 from qpidha.model.url import parse_url
 from qpidha.replicas.wire import (
     DIVERGED,
+    GONE,
     REPLACED,
     Begin,
     Changes,
@@ -68,6 +71,21 @@ MOST_WAIT = 8
 """How many times longer than at first it waits that is in vain dialled again and again."""
 MOST_WAITING = 64 << 20
 """Bytes that a source sends at most without being told that they are here."""
+
+
+STEADY = 4
+"""So many pauses between two attempts a replica has to have all of its source to be counted as one
+that stays so.
+"""
+
+
+class Announcer(Protocol):
+    """Writes into the log."""
+
+    def __call__(
+        self, level: str, text: str, event_code: str, about: LinkChange | None = None, /
+    ) -> None:
+        """Write a line, and into the event log what it is about."""
 
 
 class ReplicaNode(Protocol):
@@ -115,7 +133,7 @@ class Replica:
         node: ReplicaNode,
         queue: Queue,
         send: Callable[[int, Said], None],
-        announce: Callable[[str, str, str], None],
+        announce: Announcer,
     ) -> None:
         self.node = node
         self.queue = queue
@@ -123,6 +141,7 @@ class Replica:
         self._announce = announce
         self.state = CONNECTING
         self.error = ""
+        self._news = Telling()
         self.connection_id = 0
         """Of the connection to the source; 0 for none."""
         self.is_open = False
@@ -174,6 +193,11 @@ class Replica:
             self.deadline = node.now
         if not self.deadline or node.now < self.deadline:
             return
+        if self._has_begun:
+            self.deadline = 0
+            if self.is_whole and self._news.stays():
+                self._tell_whole()
+            return
         if self.connection_id:
             self.drop("no answer")
             return
@@ -181,18 +205,25 @@ class Replica:
         self.deadline = node.now + node.dial_timeout
         self.connection_id = node.dial(address.host, address.port, address.encrypted)
 
-    def drop(self, error: str, *, wait: bool = False) -> None:
+    def _tell(self, level: str, text: str, event_code: str, what: str, why: str = "") -> None:
+        name = f"replica {self.queue.name}"
+        self._announce(level, f"{name}{text}", event_code, LinkChange(REPLICA, what, name, why))
+
+    def _tell_whole(self) -> None:
+        self._tell("notice", f" has all of its source at {self._address}", REPLICA_WHOLE, FOLLOWING)
+
+    def drop(self, error: str, *, wait: bool = False, what: str = "lost") -> None:
         """Give up the connection, and dial again; without `wait` the next address at once."""
         connection_id = self.connection_id
         if connection_id:
-            self.lost(error, wait=wait)
+            self.lost(error, wait=wait, what=what)
             self.node.hang_up(connection_id)
 
-    def lost(self, error: str, *, wait: bool = False) -> None:
+    def lost(self, error: str, *, wait: bool = False, what: str = "lost") -> None:
         """The connection is gone, or never came about."""
-        if error and error != self.error:
-            what = f"replica {self.queue.name}: no source at {self._address}: {error}"
-            self._announce("warning", f"{what}; dialling again", REPLICA_LOST)
+        if error and self._news.down(error):
+            text = f": no source at {self._address}: {error}; dialling again"
+            self._tell("warning", text, REPLICA_LOST, what, error)
         self.error = error or self.error
         self.connection_id = 0
         self.is_open = self._has_begun = self.is_whole = False
@@ -267,16 +298,14 @@ class Replica:
     def _refused(self, kind: str, text: str) -> None:
         if kind in (REPLACED, DIVERGED):
             if self.state != BLOCKED:
-                self._announce(
-                    "error",
-                    f"replica {self.queue.name} does not follow {self._source} any more: {text}",
-                    REPLICA_BLOCKED,
-                )
+                why = f" does not follow {self._source} any more: {text}"
+                self._tell("error", why, REPLICA_BLOCKED, BLOCKED, text)
             self._become(BLOCKED)
             self.error = text
         elif self.state == BLOCKED:
             self._become(CONNECTING)
-        self.drop(text if kind not in (REPLACED, DIVERGED) else "", wait=kind != "gone")
+        error = text if kind not in (REPLACED, DIVERGED) else ""
+        self.drop(error, wait=kind != GONE, what="refused")
 
     # -- what becomes of it -----------------------------------------------------------------------
 
@@ -331,8 +360,10 @@ class Replica:
             )
         )
         if changes.is_whole and not self.is_whole:
-            text = f"replica {self.queue.name} has all of its source at {self._source}"
-            self._announce("notice", text, REPLICA_WHOLE)
+            if self._news.up():
+                self._tell_whole()
+            if self._news.waits and not self.deadline:
+                self.deadline = self.node.now + STEADY * self.node.redial
         self.is_whole, self._behind = changes.is_whole, changes.behind
         self._failures, self.error = 0, ""
         if self.is_whole:
@@ -393,6 +424,23 @@ class Replica:
     # -- how it is --------------------------------------------------------------------------------
 
     @property
+    def is_unwell(self) -> bool:
+        """Whether it does not follow its source, and there is a reason."""
+        return self.state in (BLOCKED, WAITING) or (self.state == CONNECTING and bool(self.error))
+
+    @property
+    def advice(self) -> str:
+        """What to do if it does not follow its source."""
+        name = self.queue.name
+        stop = f"qpid-ha replica stop {name}"
+        if self.state == BLOCKED:
+            anew = f"qpid-ha replicate {name} BROKER --replace"
+            return f"keep what it has: {stop}; or copy the source again: {anew}"
+        if self.state == WAITING:
+            return "nothing but room: the replica goes on by itself when there is some"
+        return f"look at {self._source}; if that is lost for good, go on with the replica: {stop}"
+
+    @property
     def behind(self) -> int:
         """How many changes are known that are not here."""
         return self._behind + sum(
@@ -434,10 +482,7 @@ class Replicas:
     """All replicas of one broker that runs them."""
 
     def __init__(
-        self,
-        node: ReplicaNode,
-        send: Callable[[int, Said], None],
-        announce: Callable[[str, str, str], None],
+        self, node: ReplicaNode, send: Callable[[int, Said], None], announce: Announcer
     ) -> None:
         self._node = node
         self._send = send
@@ -525,6 +570,20 @@ class Replicas:
         replica = self.by_connection.pop(connection_id, None)
         if replica is not None and replica.connection_id == connection_id:
             replica.lost(reason or "the connection was closed")
+
+    def unwell(self) -> list[dict[str, Any]]:
+        """Tell of those that do not follow their sources."""
+        return [
+            {
+                "name": f"replica {replica.queue.name}",
+                "state": replica.state,
+                "since_ns": replica.since,
+                "why": replica.error,
+                "next": replica.advice,
+            }
+            for replica in self.active.values()
+            if replica.is_unwell
+        ]
 
     def report(self) -> list[dict[str, Any]]:
         """Tell of all replicas."""

@@ -15,6 +15,7 @@ from qpidha.ha.channels import QUEUE_STREAMS, Channels
 from qpidha.model.effects import Announce
 from qpidha.model.errors import InvalidArgument, NotAllowed, ProtocolViolation
 from qpidha.model.event_codes import REPLICA_NOT_SERVED
+from qpidha.model.event_log import LinkChange
 from qpidha.model.events import ConnectionKind
 from qpidha.model.features import QUEUE_REPLICATION
 from qpidha.model.principal import Action, ObjectType
@@ -341,8 +342,10 @@ class QueueReplication:
             connection.close(error)
             self.node.wake(connection)
 
-    def _announce(self, level: str, text: str, event_code: str) -> None:
-        self.node.effects.append(Announce(level, "HA", text, {}, event_code=event_code))
+    def _announce(
+        self, level: str, text: str, event_code: str, about: LinkChange | None = None
+    ) -> None:
+        self.node.effects.append(Announce(level, "HA", text, {}, about, event_code))
 
     # -- management -------------------------------------------------------------------------------
 

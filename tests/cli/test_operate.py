@@ -371,6 +371,14 @@ def test_explain_says_in_sentences_what_is_waited_for(broker: FakeBroker, qpid_h
             {"waits_for": "majority", "since_ns": 0, "text": "the consent of a majority"},
         ],
     }
+    broker.answers["explain"]["unwell_links"] = 3
+    broker.answers["explain"]["unwell"] = [
+        {"name": "link west", "state": "waiting", "since_ns": 0, "why": "refused", "next": "look"}
+    ]
+    said = qpid_ha("status", "--explain", "-b", broker.socket)
+    assert "link west is waiting: refused; next: look\n" in said.out
+    assert "and 2 more links, routes or replicas\n" in said.out
+    del broker.answers["explain"]["unwell"], broker.answers["explain"]["unwell_links"]
     said = qpid_ha("status", "--explain", "-b", broker.socket)
     assert said.out.splitlines() == [
         "127.0.0.1:5672 is recovering, for 3.0 s",

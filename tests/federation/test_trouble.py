@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from qpidha.amqp.peer.sasl import Users, lines_of_user
 from qpidha.federation.trace import TRACE
 from qpidha.management.acl_file import read
-from qpidha.model.event_codes import ROUTE_DOWN, ROUTE_REJECTED
+from qpidha.model.event_codes import LINK_DOWN, LINK_TO_ITSELF, ROUTE_DOWN, ROUTE_REJECTED
+from qpidha.model.event_log import LinkChange
+from qpidha.model.telling import MOST_TIMES
 from tests.federation.test_queue_routes import a_pair, pull
 from tests.federation.world import World
 
@@ -203,3 +207,98 @@ def test_what_is_rejected_there_goes_to_the_dead_letters_here() -> None:
     pull(world, direction="push", source="mine", destination="small")
     world.run(3)
     assert [len(body) for body in world.bodies("here", "dead")] == [300], world.route("here", "r")
+
+
+def changes(world: World, name: str = "here") -> list[tuple[str, str, str]]:
+    """Return what was told of links and routes, and forget it."""
+    told = [line.about for line in world.lines[name] if isinstance(line.about, LinkChange)]
+    world.lines[name].clear()
+    return [(each.name, each.what, each.why) for each in told]
+
+
+def unwell(world: World, name: str = "here") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = world.call(name, "explain")["unwell"]
+    return rows
+
+
+def test_each_change_of_a_link_is_told_once() -> None:
+    world = a_pair()
+    pull(world)
+    world.run(10)
+    assert changes(world) == [("link l", "made", ""), ("link l", "up", ""), ("route r", "made", "")]
+    assert unwell(world) == []
+    world.kill("there")
+    world.run(120)
+    assert changes(world) == [
+        ("link l", "down", "closed by the peer (amqp:connection:forced)"),
+        ("link l", "down", "cannot connect"),
+    ]
+    (row,) = unwell(world)
+    assert (row["name"], row["state"], row["why"]) == ("link l", "waiting", "cannot connect")
+    assert "qpid-ha link add l" in row["next"]
+    world.add("there", auth=False)
+    world.run(60)
+    told = changes(world)
+    assert ("link l", "up", "") in told and told[-1][:2] == ("route r", "stalled")
+    (row,) = unwell(world)
+    assert row["name"] == "route r over link l" and "q" in row["why"] and row["next"]
+    world.call("there", "declare_queue", name="q")
+    world.send("there", "q", 1)
+    world.run(90)
+    assert changes(world) == [("route r", "moving", "")] and unwell(world) == []
+    world.call("here", "delete_link", name="l", with_routes=True)
+    assert changes(world) == [("route r", "ended", ""), ("link l", "ended", "")]
+
+
+def test_a_link_that_is_refused_says_so_and_what_to_do() -> None:
+    world = World()
+    world.add("here", auth=False)
+    world.add("there", auth=True, users=Users({}))
+    world.call("here", "declare_link", name="l", addresses="amqp://there:5672", username="ann")
+    world.run(120)
+    told = changes(world)
+    assert [each[:2] for each in told] == [("link l", "made"), ("link l", "refused")]
+    assert told[-1][2]
+    (row,) = unwell(world)
+    assert row["why"] == told[-1][2] and "--username" in row["next"]
+
+
+def test_a_link_that_leads_here_is_told_once() -> None:
+    world = World()
+    world.add("here", auth=False)
+    world.call("here", "declare_link", name="l", addresses="amqp://here:5672")
+    world.run(120)
+    codes = [line.event_code for line in world.lines["here"]]
+    assert codes.count(LINK_TO_ITSELF) == 1 and LINK_DOWN not in codes
+    (row,) = unwell(world)
+    assert "this cluster itself" in row["why"] and "qpid-ha link del l" in row["next"]
+
+
+def test_a_link_that_comes_and_goes_is_told_of_a_few_times_and_when_it_stays() -> None:
+    world = a_pair()
+    for _ in range(40):
+        world.reset("here", "there")
+        while world.link("here", "l")["state"] != "operational":
+            world.run(0.1)
+    told = changes(world)
+    assert len(told) < 3 * MOST_TIMES and told[-1][:2] == ("link l", "down")
+    world.run(10)
+    assert changes(world) == [("link l", "up", "")] and unwell(world) == []
+
+
+def test_a_route_that_moves_now_and_then_is_told_of_a_few_times() -> None:
+    world = a_pair()
+    limited(world, "here", **{"qpid.max_count": 1})
+    world.send("there", "q", *range(200))
+    pull(world, destination="small")
+    world.run(5)
+    for _ in range(100):
+        take(world, "here", 1, "small")
+        world.run(2)
+    assert len(world.bodies("there", "q")) < 180, "some went over it"
+    told = [each for each in changes(world) if each[0] == "route r"]
+    assert len(told) < 3 * MOST_TIMES
+    world.call("here", "delete_queue", name="small")
+    world.call("here", "declare_queue", name="small")
+    world.run(90)
+    assert changes(world)[-1][:2] == ("route r", "moving")

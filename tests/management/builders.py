@@ -194,6 +194,9 @@ class FakeNode:
         self.switched_to = target
         reply(Reply({"state": "joining"}))
 
+    def unwell(self) -> list[dict[str, Any]]:
+        return []
+
     def explain(self) -> list[dict[str, Any]]:
         return self.waits
 

@@ -18,6 +18,7 @@ from qpidha.model.event_log import (
     DepthAlert,
     DiskSpaceChange,
     Happening,
+    LinkChange,
     LogTrouble,
     QueueCreated,
     QueueEnded,
@@ -49,6 +50,16 @@ def events(log: EventLog, effects: list[Effect]) -> list[dict[str, Any]]:
     [
         ("debug", QueueCreated("q"), {"k": "queue", "q": "q", "f": "created"}),
         ("debug", QueueEnded("q"), {"k": "queue", "q": "q", "f": "deleted"}),
+        (
+            "error",
+            LinkChange("federation", "refused", "link west", "no such user"),
+            {"k": "federation", "f": "refused", "x": "link west", "err": "no such user"},
+        ),
+        (
+            "notice",
+            LinkChange("replica", "made", "replica q"),
+            {"k": "replica", "f": "made", "x": "replica q"},
+        ),
         (
             "critical",
             DiskSpaceChange(True),

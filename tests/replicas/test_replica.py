@@ -9,8 +9,11 @@ import pytest
 
 from qpidha.broker.credit import MEMORY_LIMIT
 from qpidha.broker.queues.dead_letters import DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY
+from qpidha.management.report import explained
 from qpidha.model.errors import ConnectionForced, PreconditionFailed
+from qpidha.model.event_log import LinkChange
 from qpidha.model.features import QUEUE_REPLICATION
+from qpidha.model.telling import MOST_TIMES
 from qpidha.replicas.replica import MOST_WAIT
 from qpidha.replicas.source import Sources
 from qpidha.replicas.wire import Follow
@@ -156,3 +159,72 @@ def test_a_source_that_begins_and_hangs_up_is_dialled_less_and_less(
     assert min(later) >= MOST_WAIT * pause
     monkeypatch.setattr(Sources, "follow", follow)
     stage.settle(stage.is_the_same)
+
+
+def lines_of(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the list of what replicas tell from now on."""
+    told: list[Any] = []
+
+    def hear(machine: Any, line: Any) -> None:
+        if isinstance(line.about, LinkChange):
+            told.append(line.about)
+
+    monkeypatch.setattr(stage, "announced", hear, raising=False)
+    return told
+
+
+def unwell(stage: Stage) -> list[dict[str, Any]]:
+    """Return what `status --explain` lists of replicas."""
+    machine = stage.replica.deciding
+    assert machine is not None
+    rows: list[dict[str, Any]] = explained(machine.node)["unwell"]
+    return rows
+
+
+def test_what_becomes_of_a_replica_is_told_once_for_each_change(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = lines_of(stage, monkeypatch)
+    machine = stage.source.machines[0]
+    for _ in range(5):  # It is behind and whole again and again.
+        publish(stage, 20)
+    stage.settle(stage.is_the_same)
+    assert told == [] and unwell(stage) == []
+    machine.crash()
+    stage.world.run_for(60 * SECOND)
+    assert {each.what for each in told} == {"lost"} and len(told) <= 3
+    del told[:]
+    machine.restart()
+    stage.settle(stage.is_the_same)
+    assert [(each.kind, each.what, each.name) for each in told] == [
+        ("replica", "following", f"replica {QUEUE}")
+    ]
+    broker(stage.source).delete_queue(QUEUE)
+    stage.world.run_for(30 * SECOND)
+    refused = [each.why for each in told if each.what == "refused"]
+    assert refused == [f"queue {QUEUE} is not here any more", f"there is no queue {QUEUE}"]
+    (row,) = unwell(stage)
+    assert row["name"] == f"replica {QUEUE}" and "there is no queue" in row["why"] and row["next"]
+    broker(stage.source).declare_queue(QUEUE, durable=True)
+    stage.world.run_for(30 * SECOND)
+    assert [each.what for each in told].count("blocked") == 1
+    (row,) = unwell(stage)
+    assert row["state"] == "blocked" and "another queue" in row["why"]
+    assert f"qpid-ha replica stop {QUEUE}" in row["next"]
+    broker(stage.replica).end_replica(QUEUE)
+    stage.world.run_for(SECOND)
+    assert told[-1] == LinkChange("replica", "ended", f"replica {QUEUE}") and unwell(stage) == []
+
+
+def test_a_replica_whose_source_comes_and_goes_is_told_of_a_few_times(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = lines_of(stage, monkeypatch)
+    for _ in range(50):
+        for stream in list(stage.world.streams.values()):
+            stage.world.reset(stream, "connection reset")
+        stage.settle(stage.is_the_same)
+        stage.world.run_for(SECOND // 20)
+    assert len(told) < 3 * MOST_TIMES
+    stage.world.run_for(60 * SECOND)
+    assert told[-1].what == "following"

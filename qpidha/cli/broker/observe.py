@@ -84,6 +84,7 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
     if held:
         lines.append(f"answers to clients that wait until what they confirm is committed: {held:,}")
     lines += _queue_lines(found)
+    lines += _link_lines(found, now)
     lines += [f"next: {step}" for step in next_steps(found)]
     if len(lines) == 1:
         lines.append("nothing waits")
@@ -117,6 +118,20 @@ def _queue_lines(found: dict[str, Any]) -> list[str]:
         more = int(found.get(f"{what}_queues") or 0) - len(found.get(what) or [])
         if more > 0:
             lines.append(f"and {_count(more, 'more queue')} like these: qpid-ha queue list")
+    return lines
+
+
+def _link_lines(found: dict[str, Any], now: int) -> list[str]:
+    """Say which links, routes and replicas do not what they are for, and what to do."""
+    rows = found.get("unwell") or []
+    lines = [
+        f"{row['name']} is {row['state']}{_for(row.get('since_ns'), now)}: {row['why']}; "
+        f"next: {row['next']}"
+        for row in rows
+    ]
+    more = int(found.get("unwell_links") or 0) - len(rows)
+    if more > 0:
+        lines.append(f"and {more:,} more links, routes or replicas")
     return lines
 
 

@@ -414,6 +414,10 @@ def _because(event: Record, word: str = "because of") -> str:
     return f", {word} {event['x']}" if event.get("x") else ""
 
 
+def _why(event: Record) -> str:
+    return f": {event['err']}" if event.get("err") else ""
+
+
 def _took(event: Record) -> str:
     return f", after {duration(event['dt'])}" if event.get("dt") is not None else ""
 
@@ -442,6 +446,8 @@ _TOLD: dict[str, Callable[[Record], str]] = {
         else f"first acceptance{_in_epoch(event)}"
     ),
     "link": lambda event: f"replication link to {event['x']} {event['f']}",
+    "federation": lambda event: f"{event['x']} {event['f']}{_why(event)}",
+    "replica": lambda event: f"{event['x']} {event['f']}{_why(event)}",
     "rep": lambda event: (
         f"{event['x']} has confirmed {_range(event)} of epoch {event['e']}{_took(event)}"
     ),
