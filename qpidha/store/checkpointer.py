@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from qpidha.broker.broker import Broker
-from qpidha.broker.credit import SLOW_DISK
+from qpidha.broker.credit import DISK_FREE_LIMIT, SLOW_DISK
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.model.effects import Announce
 from qpidha.model.errors import ProtocolViolation, UpgradeNeeded
@@ -32,6 +32,8 @@ INTERVAL = 1_000_000_000
 """How often it is considered whether to make a checkpoint, in ns."""
 PARTS = 64
 """Parts of the write-ahead log that a start reads before it looks at some queues again."""
+LESS_SLACK = 64
+"""By how much smaller the slack is while senders wait for space on the disk."""
 RETRY = 60_000_000_000
 """How long to wait with another checkpoint after one was given up, in ns."""
 GIVEN_UP = (
@@ -237,7 +239,10 @@ class Checkpointer:
             size + content - before if content >= before else size * content // before, content
         )
         room = wal.disk.room()
-        if wal.live_size <= 2 * size + min(self._slack, room):
+        slack = min(self._slack, room)
+        if DISK_FREE_LIMIT in self._broker.credit.withheld:
+            slack //= LESS_SLACK  # Senders wait for what a checkpoint gives back.
+        if wal.live_size <= 2 * size + slack:
             return []
         self._is_wanted = size + size // 8 < room
         was_short, self._is_short = self._is_short, not self._is_wanted

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from qpidha.broker import credit as credit_module
-from qpidha.broker.credit import SLOW_DISK
+from qpidha.broker.credit import DISK_FREE_LIMIT, SLOW_DISK
 from qpidha.model.message import Message
 from qpidha.store import log as log_module
 from qpidha.store import weighing
@@ -172,6 +172,21 @@ def test_no_checkpoint_is_begun_for_which_there_is_no_space_and_that_is_said_onc
     again.turn()
     assert ticks(again, 3, since=10) == 1  # it is small enough now, and gives back all the rest
     assert again.wal.size < size / 4
+
+
+def test_a_small_log_goes_as_well_while_senders_wait_for_space_on_the_disk() -> None:
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    machine.publish("q", *words(200))
+    machine.turn()
+    machine.take("q", 200)
+    machine.turn()
+    size = machine.wal.size
+    machine.broker.credit.withhold(DISK_FREE_LIMIT, "the disk is nearly full")
+    assert ticks(machine, 3) == 1 and machine.wal.size < size / 4
+    machine.publish("q", b"x")
+    machine.turn()
+    assert ticks(machine, 10, since=10) == 0  # One after the other would give nothing back.
 
 
 def test_a_checkpoint_that_the_disk_has_no_space_for_is_given_up_and_nothing_is_missing() -> None:
