@@ -1,11 +1,12 @@
 """Migration: the messages of a queue of any AMQP 1.0 broker, moved to a queue of a cluster.
 
 A batch goes into one transaction at the target, with a note on what was moved, into a queue that
-holds the last note only. So the target alone says how far it came, whatever was killed when; only
-then the source hears that it may forget the batch. What it had not heard comes again, and is known
-by the note: a message with a message-id is not moved twice. One without an id that looks like a
-message of the note is moved again, and counted: two may be alike. Messages go on as they are, but
-for delivery annotations, which are for us alone. Order is kept. Source: AMQP 1.0 sections 3.2, 4.
+holds the last notes. So the target alone says how far it came, whatever was killed when; only then
+the source hears that it may forget the batch. What it had not heard, or forgot when it was killed
+itself, comes again, and is known by the notes: a message with a message-id is not moved twice. One
+without an id that looks like a message of the notes is moved again, and counted: two may be alike.
+Messages go on as they are, but for delivery annotations, which are for us alone. Order is kept.
+Source: AMQP 1.0 sections 3.2, 4.
 """
 
 from __future__ import annotations
@@ -38,13 +39,18 @@ from qpidha.model.message_view import properties as read_properties
 
 NOTES = "migration.notes."
 """Beginning of the names of the queues with notes."""
-NOTE_ARGUMENTS = {"qpid.max_count": 1, "qpid.policy_type": "ring", "qpid.replicate": "all"}
+NOTE_ARGUMENTS = {"qpid.max_size": 4 << 20, "qpid.policy_type": "ring", "qpid.replicate": "all"}
+REMEMBERED = 100_000
+"""Messages that are known again. RabbitMQ 3 forgets what it heard of the last 32,768 and more when
+it is killed.
+"""
 MOST_AHEAD = 2000
-"""Messages that the source may have sent and not heard of again: so many a note remembers."""
+"""Messages that the source may have sent and not heard of again."""
 BYTES_AHEAD = 16 << 20
 """The same in bytes; several queues are moved at a time."""
 FIRST_AHEAD = 5
 """Before it is known how large they are."""
+NOTES_AHEAD = 100
 BATCH, BATCH_BYTES = 500, 8 << 20
 MOST_REFUSED = 1000
 """Messages that the target refuses, after which the rest is not tried."""
@@ -70,18 +76,18 @@ class CannotMove(Exception):
 
 @dataclass(slots=True)
 class Note:
-    """What the target keeps of a migration: how many messages it has of it, and which came last."""
+    """What the target keeps of a migration with each batch: how many messages it has of it."""
 
     moved: int = 0
     known: int = 0
     perhaps_twice: int = 0
-    recent: deque[bytes] = field(default_factory=lambda: deque(maxlen=MOST_AHEAD + BATCH))
-    """Fingerprints of the last messages that were moved."""
+    marks: list[bytes] = field(default_factory=list)
+    """Fingerprints of the messages of the batch."""
 
     def message(self) -> Message:
         """Write it."""
         return Message(
-            b"".join(self.recent),
+            b"".join(self.marks),
             durable=True,
             application_properties={
                 "moved": self.moved,
@@ -96,9 +102,8 @@ class Note:
         said, body = message.application_properties, message.body
         if not isinstance(body, bytes) or len(body) % DIGEST:
             raise ValueError("it holds no fingerprints")
-        note = cls(int(said["moved"]), int(said["known"]), int(said["perhaps_twice"]))
-        note.recent.extend(body[at : at + DIGEST] for at in range(0, len(body), DIGEST))
-        return note
+        marks = [body[at : at + DIGEST] for at in range(0, len(body), DIGEST)]
+        return cls(int(said["moved"]), int(said["known"]), int(said["perhaps_twice"]), marks)
 
 
 @dataclass(slots=True)
@@ -186,6 +191,8 @@ class Mover:
         self._drains = drains
         self._told = told
         self._note = Note()
+        self._recent = deque[bytes](maxlen=REMEMBERED)
+        """Fingerprints of the last messages that were moved."""
         self._again: Counter[bytes] = Counter()
         """What may come again though it was moved."""
         self._connects = 0
@@ -199,9 +206,9 @@ class Mover:
 
     async def run(self) -> None:
         """Move all that is there. Raises CannotMove or ClientError."""
-        self._note = await self._read_note()
+        self._note, self._recent = await self._read_notes()
         self._share()
-        self._again = Counter(self._note.recent)
+        self._again = Counter(self._recent)
         lock = await self._lock()
         try:
             # A new link shows whether the source has heard of the last ones.
@@ -234,23 +241,26 @@ class Mover:
             f"another migration of {self._queue} is at work", hint="wait for its end, or end it"
         ) from error
 
-    async def _read_note(self) -> Note:
-        """Return what the target has of this migration."""
-        found = Note()
+    async def _read_notes(self) -> tuple[Note, deque[bytes]]:
+        """Return what the target has of this migration: the last note, and the fingerprints of the
+        last messages that were moved.
+        """
+        last, recent = Note(), deque[bytes](maxlen=REMEMBERED)
         receiver = await self._target.receiver(
-            f"/queues/{quote(self._notes, safe='')}", browse=True, credit=10
+            f"/queues/{quote(self._notes, safe='')}", browse=True, credit=NOTES_AHEAD
         )
         try:
             async for message in receiver.until_empty():
-                found = Note.read(message)
+                last = Note.read(message)
+                recent.extend(last.marks)
         except (KeyError, ValueError) as error:
             raise CannotMove(
                 f"queue {self._notes} holds something else than notes of a migration",
-                hint=f"qpid-ha queue del {self._notes} --force, and a batch may be there twice",
+                hint=f"qpid-ha queue del {self._notes} --force, and messages may be there twice",
             ) from error
         finally:
             await receiver.close()
-        return found
+        return last, recent
 
     def _share(self) -> None:
         self.count.moved = self._note.moved
@@ -319,7 +329,7 @@ class Mover:
         """After a loss of the source's connection it sends again what it has not heard of."""
         if self._source.connects != self._connects:
             self._connects = self._source.connects
-            self._again = Counter(self._note.recent)
+            self._again = Counter(self._recent)
             self._held = []
             self._outstanding = receiver.credit + receiver.buffered + taken
 
@@ -414,10 +424,8 @@ class Mover:
         """Try one transaction; return which messages the target refuses, for which there was none.
         Raises LinkError if it ends a link, TransactionFailed if it rolls back, CannotMove.
         """
-        moved = self._note.moved + len(items)
-        note = Note(moved, self._note.known, self._note.perhaps_twice)
-        note.recent.extend(self._note.recent)
-        note.recent.extend(item.mark for item in items)
+        moved, marks = self._note.moved + len(items), [item.mark for item in items]
+        note = Note(moved, self._note.known, self._note.perhaps_twice, marks)
         while True:
             transaction = None
             try:
@@ -428,7 +436,7 @@ class Mover:
                     return refused
                 await transaction.commit()
             except TransactionLost as lost:
-                if not lost.in_doubt or (await self._read_note()).moved != moved:
+                if not lost.in_doubt or (await self._read_notes())[0].moved != moved:
                     continue
             except (LinkError, TransactionFailed):
                 if transaction is not None:
@@ -441,6 +449,7 @@ class Mover:
                     hint="is the queue full, or is there no primary? Then run it again",
                 ) from error
             self._note = note
+            self._recent.extend(marks)
             self.count.moved_now += len(items)
             return set()
 

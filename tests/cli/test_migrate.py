@@ -21,8 +21,9 @@ from qpidha.client.aio import Client
 from qpidha.client.command.arguments import Options
 from qpidha.client.command.exits import Failure
 from qpidha.client.endpoint import Tls, parse_endpoints
+from qpidha.client.errors import ConnectError
 from qpidha.client.message import Message
-from qpidha.tools.migration import CannotMove, Mover
+from qpidha.tools.migration import BATCH, MOST_AHEAD, CannotMove, Count, Mover
 from tests.cli.conftest import Said
 from tests.cli.test_messages import Run
 from tests.interop.rabbitmq import free_ports
@@ -178,6 +179,44 @@ def test_queues_move_several_at_a_time_and_one_that_is_full_holds_up_no_other(
     assert {
         name: row["moved"] for name, row in rows(said).items() if name != "q0"
     } == dict.fromkeys(names[1:], 3)
+
+
+@pytest.mark.parametrize("has_id", [True, False])
+def test_a_source_that_forgot_what_it_heard_gives_nothing_twice_without_being_told(
+    qpid_ha: Run, start: Start, has_id: bool
+) -> None:
+    """As RabbitMQ 3 does that was killed, with more than what is on the way at a time."""
+    old, new, count = start(), start(), 4000
+    assert count > MOST_AHEAD + BATCH
+    qpid_ha("queue", "add", "orders", "-b", old)
+    qpid_ha("queue", "add", "orders", "-b", new)
+    notes = ["--argument", "qpid.max_size=4194304", "--argument", "qpid.policy_type=ring"]
+    qpid_ha("queue", "add", "notes", *notes, "-b", new)
+    messages = [Message(b"%d" % n, message_id=f"m{n}" if has_id else None) for n in range(count)]
+
+    async def move() -> Count:
+        async with Client(old, timeout=STATE) as there, Client(new, timeout=STATE) as here:
+            mover = Mover(there, here, address="/queues/orders", queue="orders", notes="notes")
+            await mover.run()
+        return mover.count
+
+    async def deliver() -> None:
+        """Let everything have been delivered before."""
+        async with Client(old, timeout=STATE) as client:
+            receiver = await client.receiver("orders", credit=count)
+            for _ in range(count):
+                await receiver.receive()
+
+    send(old, "orders", messages)
+    assert asyncio.run(move()).moved == count
+    send(old, "orders", messages)
+    asyncio.run(deliver())
+    again = asyncio.run(move())
+    found = bodies(new, "orders")
+    if has_id:
+        assert (again.known, again.moved_now, len(found)) == (count, 0, count)
+    else:
+        assert (again.perhaps_twice, again.moved_now, len(found)) == (count, count, 2 * count)
 
 
 def test_it_waits_for_senders_that_are_stopped_and_says_so(qpid_ha: Run, start: Start) -> None:
@@ -398,6 +437,20 @@ def test_messages_in_the_name_of_others_are_moved_by_the_user_of_the_brokers(
     assert "were not accepted" not in said.err
     said = qpid_ha("migrate", old, *to, "--user", "brokers", "-o", "json")
     assert said.code == 0 and rows(said)["orders"]["target_after"] == 20, said.err
+
+
+def test_a_side_that_does_not_come_back_ends_it_with_how_to_go_on(
+    qpid_ha: Run, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(mover: Mover) -> None:
+        raise ConnectError("no broker served within 60 s", hint="look")
+
+    monkeypatch.setattr(Mover, "run", lost)
+    old, new = start(), start()
+    qpid_ha("queue", "add", "orders", "-b", old)
+    said = qpid_ha("migrate", old, "-b", new)
+    assert said.code == 69 and "no broker served within 60 s" in said.err
+    assert "Try: run it again when the broker is there: it goes on" in said.err
 
 
 @pytest.mark.parametrize(

@@ -496,6 +496,10 @@ class _Migration:
                 await _aside(partial(self._declare, wanted))
                 try:
                     await self._move(there, here)
+                except ClientError as error:
+                    failure = failure_of(error)
+                    failure.hint = "run it again when the broker is there: it goes on"
+                    raise failure from error
                 finally:
                     await _aside(self._count_again)
                     self._report(dry_run=False)
