@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,20 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     here = config.invocation_params.dir
     config.args.sort(key=lambda name: len((here / name.partition("::")[0]).resolve().parts))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Collect without looking for garbage: what is collected stays until the end, and so that
+    collections during the tests need not look at it either.
+    """
+    gc.disable()
+    try:
+        found = yield
+        gc.freeze()
+        return found
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.system
 def test_line_2_of_issue_18_a_chain_of_routes_loses_nothing_while_primaries_are_killed(
     tmp_path: Path,
 ) -> None:
-    options = Options(tmp_path / "chain", 12.0, rate=1000.0, kill_every=6.0, dedup=True)
+    options = Options(tmp_path / "chain", 8.0, rate=1000.0, kill_every=4.0, dedup=True)
     summary = Chain(options).run()
     print(f"\n{summary}")
     assert summary["kills"] >= 1
