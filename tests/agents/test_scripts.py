@@ -396,6 +396,23 @@ def test_qpid_5_the_data_directory_of_the_configuration_comes_first(
     assert node("qpidd", "stop").code == 0
 
 
+def test_the_data_directory_of_the_options_comes_first(a_node: Callable[..., Node]) -> None:
+    node = a_node()
+    file = node.path("qpidha.conf")
+    file.write_text(file.read_text().replace("data-dir=", "#data-dir="))
+    node.set(QPID_DATA_DIR=node.path("unused"), QPIDD_OPTIONS=f"--data-dir={node.path('data')}")
+    assert node("qpidd", "start").code == 0 and node("qpidd", "status").code == 0
+    assert node.path("data/systemId").exists() and not node.path("unused").exists()
+    assert node("qpidd", "stop").code == 0
+
+
+def test_a_data_directory_with_blanks_is_refused(a_node: Callable[..., Node]) -> None:
+    node = a_node()
+    node.set(QPID_DATA_DIR="/var/lib/a b")
+    outcome = node("qpidd", "start")
+    assert outcome.code == 6 and "name a directory without blanks" in outcome.text
+
+
 def test_a_standalone_broker_is_not_promoted(a_node: Callable[..., Node]) -> None:
     node = a_node(ha_cluster="no")
     outcome = node("qpidd-primary", "start")
