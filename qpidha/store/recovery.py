@@ -15,7 +15,7 @@ from qpidha.model.errors import ProtocolViolation, RefusedRequest
 from qpidha.model.message import Message
 from qpidha.model.records import HA_RECORDS, Enqueued, Record, Requeued
 from qpidha.store.codec import EnqueueRun, Entry, decode, encode_enqueues, encode_record
-from qpidha.store.write_ahead_log import Chunk
+from qpidha.store.write_ahead_log import Chunk, payloads_of
 
 CHUNK = 64 << 10
 """Bytes of a snapshot chunk, roughly. Several may be made in one turn, and publishers wait for
@@ -132,17 +132,30 @@ def page_out(broker: Broker, part: Chunk, *, whole: bool = False) -> None:
                 found = broker.by_uid.get(uid)
                 if isinstance(found, Queue):
                     broker.over_budget[found] = None
-    if part.first:
-        for queue in list(broker.over_budget):
-            queue.page_out(part.first, part.last, part.body)
-            if queue.resident <= queue.spec.limits.memory:
-                del broker.over_budget[queue]
+    if not part.first:
+        _page_out_runs(broker, part)
         return
+    for queue in broker.over_budget:
+        queue.page_out(part.first, part.last, part.body)
+    if any(queue.own_numbers for queue in broker.over_budget):
+        _page_out_runs(broker, part)  # Their messages have other numbers than the records.
+    for queue in list(broker.over_budget):
+        if queue.resident <= queue.memory:
+            del broker.over_budget[queue]
+
+
+def _page_out_runs(broker: Broker, part: Chunk) -> None:
+    """Do so with messages by the numbers that stand in the data. Two queues may have messages of
+    the same number there, and a message may have come in place of one: what is let go is what is
+    read back.
+    """
+    payloads: dict[int, bytes] = {}
     for entry in decode(part.data):
         if isinstance(entry, EnqueueRun):
             found = broker.by_uid.get(entry.queue)
             if isinstance(found, Queue) and found in broker.over_budget:
-                found.page_out_range(entry.sequences[0], entry.sequences[-1], part.body)
+                payloads = payloads or payloads_of(part.data)
+                found.page_out_run(entry.sequences, payloads, part.body)
 
 
 def _queues_of(entry: Entry) -> tuple[int, ...]:

@@ -280,6 +280,36 @@ def test_a_queue_within_its_memory_keeps_its_bodies_there_when_a_checkpoint_is_r
     assert again.bodies("long") == words(100) and again.bodies("short") == words(5)
 
 
+def test_bodies_of_replicas_leave_memory_though_their_numbers_are_not_those_of_the_log() -> None:
+    """Those of one number on two queues come in one batch, and one of them stays in memory."""
+    machine = Machine(log_disk=0)
+    queues = [machine.broker.declare_queue(name, durable=True)[0] for name in ("q", "r")]
+    for queue in queues:
+        queue.begin_copying()
+    machine.log.pass_over(10_000)
+    machine.turn()
+    for start in range(1, 500, 50):
+        for queue, numbers in zip(queues, (range(start, start + 50), [start]), strict=True):
+            payloads = [a_message(b"%s %d" % (queue.name.encode(), each)) for each in numbers]
+            machine.log.enqueue_numbered(queue.uid, [*numbers], payloads, [])
+            queue.insert_run([*numbers], payloads, [])
+        machine.log.must_sync = True
+        machine.turn()
+    machine.turn()
+    q, r = queues
+    assert q.paged_out + r.paged_out > 0
+    assert q.resident + r.resident == sum(len(a_message(b"q %d" % n)) for n in range(1, 500, 50))
+    wanted = [b"q %d" % number for number in range(1, 501)]
+    assert machine.bodies("q") == wanted
+    assert machine.bodies("r") == [b"r %d" % number for number in range(1, 500, 50)]
+    late = a_message(b"another")
+    q.begin_anew()
+    q.insert_run([7], [late], [])
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.settle()
+    assert machine.bodies("q") == [b"another"]
+
+
 def test_a_part_of_a_checkpoint_that_would_take_all_the_space_is_not_written() -> None:
     machine = Machine(log_disk=0)
     machine.broker.declare_queue("q", durable=True)

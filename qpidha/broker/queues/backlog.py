@@ -17,7 +17,7 @@ from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.model.records import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from qpidha.broker.queues.ordering import Ordering
     from qpidha.model.memory import MemoryUse
@@ -250,17 +250,32 @@ class Backlog:
         """Let messages `first` to `last` of the log be read from `body` and keep their bytes no
         more; return how many bytes those were.
         """
-        return self.page_out_range(max(first, self.own_numbers + 1), last, body)
-
-    def page_out_range(self, first: int, last: int, body: PagedPayload) -> int:
-        """Do so with all messages whose numbers are in a range."""
         if self.stays:
             return 0
         moved = 0
-        for message in self.ordering.after(first - 1):
+        for message in self.ordering.after(max(first - 1, self.own_numbers)):
             if message.sequence > last:
                 break
             if isinstance(message.payload, bytes):
+                message.payload = body
+                moved += message.size
+        self._count_paged_out(moved)
+        return moved
+
+    def page_out_run(
+        self, numbers: Iterable[int], payloads: Mapping[int, bytes], body: PagedPayload
+    ) -> int:
+        """Do so with messages of these numbers, if `body` gives them as they are: as `payloads`."""
+        if self.stays:
+            return 0
+        moved = 0
+        for number in numbers:
+            message = self.messages.get(number)
+            if (
+                message is not None
+                and isinstance(message.payload, bytes)
+                and message.payload == payloads[number]
+            ):
                 message.payload = body
                 moved += message.size
         self._count_paged_out(moved)

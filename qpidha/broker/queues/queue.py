@@ -584,7 +584,7 @@ class Queue(Backlog):
         self.own_numbers, self.recorded, self.unrecorded = own_numbers, 0, (0, own_numbers)
         self.syncs = self.durable
         self.record_twice(log_writer)
-        self.set_memory(self.spec.limits.memory)
+        self.set_memory(self.memory)
         self.set_fast_path_limit()
 
     def end_recording(self, last: int, keeper: str) -> None:
@@ -618,6 +618,7 @@ class Queue(Backlog):
         self.is_copy = self.is_replica = True
         if self.logged:
             self.own_numbers = ANY_NUMBER
+        self.set_memory(self.memory)
         self.set_fast_path_limit()
 
     def begin_anew(self) -> None:
@@ -634,7 +635,15 @@ class Queue(Backlog):
         self.is_copy, self.is_replica = False, is_replica
         if self.logged:
             self.own_numbers = own_numbers
+        self.set_memory(self.memory)
         self.set_fast_path_limit()
+
+    @property
+    def memory(self) -> int:
+        """How many bytes of bodies may be in memory, if they are on the disk. A replica of a queue
+        elsewhere has no consumers, who would be next to get them.
+        """
+        return 0 if self.is_replica else self.spec.limits.memory
 
     @property
     def is_recorded(self) -> bool:
@@ -668,7 +677,7 @@ class Queue(Backlog):
         self.max_bytes = spec.limits.max_bytes
         """As in the spec, unless this queue is a ring that is being brought down to that."""
         self.ring = spec.limits.ring
-        self.set_memory(spec.limits.memory)
+        self.set_memory(self.memory)
         self._set_notes()
         self.set_fast_path_limit()
         if not self.is_replica:
