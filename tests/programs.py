@@ -56,3 +56,10 @@ def fast(
     program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     program.chmod(0o755)
     return program
+
+
+def fast_qpid_ha() -> Path:
+    """Return a `qpid-ha` that has imported what most commands need."""
+    commands = ("observe", "operate", "objects")
+    modules = ("qpidha.cli.main", "qpidha.cli.app", "qpidha.client.command.output")
+    return fast("qpid-ha", (*modules, *(f"qpidha.cli.broker.{name}" for name in commands)))

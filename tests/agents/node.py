@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from qpidha.client.admin import LinkBroken
 from tests.patience import STATE
-from tests.programs import fast
+from tests.programs import fast_qpid_ha
 from tests.system.cluster import Admin, Port, wait_for
 
 AGENTS = Path(__file__).parent.parent.parent / "agents"
@@ -28,10 +28,6 @@ TIMES = {"QPID_ANSWER": 20, "QPID_START": 30, "QPID_PROMOTE": 8, "QPID_TERM": 3}
 """With these no broker is thought hung, however busy the machine is."""
 BRISK = 4
 """Seconds for an answer of a broker that hangs."""
-TOOL = (
-    *("qpidha.cli.main", "qpidha.cli.app"),
-    *("qpidha.cli.broker.observe", "qpidha.cli.broker.operate"),
-)
 CONFIGURATION = {
     "auth": "no",
     "ha-cluster": "yes",
@@ -81,7 +77,7 @@ class Node:
         )  # short, for the limit on socket paths
         self.settings: dict[str, object] = {
             "QPID_BIN": self.program("qpidhad", "qpidha.runtime.daemon"),
-            "QPID_HA": fast("qpid-ha", TOOL),
+            "QPID_HA": fast_qpid_ha(),
             "QPID_CONFIG": self.directory / "qpidha.conf",
             "QPID_RUN": self.directory / "run",
             **TIMES,

@@ -20,6 +20,7 @@ from tests.cli.terminals import terminal
 from tests.cli.test_words import commands
 from tests.documents import ROOT
 from tests.patience import STATE
+from tests.programs import fast_qpid_ha
 
 Run = Callable[..., Said]
 BIN = str(Path(sys.executable).parent)
@@ -63,7 +64,7 @@ def named(
     broker.answers["list_exchanges"] = [{"name": "amq.topic"}]
     broker.answers["list_connections"] = [{"id": 17}]
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{fast_qpid_ha().parent}:{BIN}:{os.environ['PATH']}")
     monkeypatch.setenv("PS1", "$ ")
     monkeypatch.setenv("QPIDHA_CONTEXT", "prod")
     assert qpid_ha("context", "set", "prod", "-b", broker.socket).code == 0
@@ -84,7 +85,7 @@ def test_tab_in_bash(named: FakeBroker, tmp_path: Path, typed: str, there: str) 
 def test_tab_in_bash_completes_the_other_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, there: str
 ) -> None:
-    monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{fast_qpid_ha().parent}:{BIN}:{os.environ['PATH']}")
     rc = tmp_path / "rc"
     rc.write_text("source <(qpid-ha completion bash); bind 'set bell-style none'; PS1='$ '\n")
     with terminal("bash", "--noprofile", "--rcfile", str(rc), "-i", columns=200) as shell:
@@ -113,7 +114,7 @@ def test_tab_in_zsh(named: FakeBroker, tmp_path: Path, typed: str, there: str) -
         "show() { zle -I; print -r -- \"LINE<${BUFFER%% }>\"; }; zle -N show; bindkey '^X' show\n"
     )
     with open(tmp_path / "_qpid-ha", "w") as script:
-        subprocess.run([f"{BIN}/qpid-ha", "completion", "zsh"], stdout=script, check=True)
+        subprocess.run([fast_qpid_ha(), "completion", "zsh"], stdout=script, check=True)
     with terminal("zsh", "-d", "-i", columns=200, ZDOTDIR=str(tmp_path)) as shell:
         shell.see("$ ")
         program = "" if typed.startswith("qpid-") else "qpid-ha "

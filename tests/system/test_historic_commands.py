@@ -5,11 +5,11 @@ the original found missing (finding 19), and the method `setPublicUrl`.
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 
 from tests.patience import STATE
+from tests.programs import fast_qpid_ha
 from tests.runtime.daemons import ENVIRONMENT, Running
 from tests.system.clients import connect
 from tests.system.cluster import wait_for
@@ -23,7 +23,7 @@ PUBLIC = "amqp:192.0.2.7:5670"
 def qpid_ha(*words, user="ha"):
     """Call it as a user: exit code, standard output and standard error."""
     done = subprocess.run(
-        [sys.executable, "-m", "qpidha.cli.main", *map(str, words)],
+        [fast_qpid_ha(), *map(str, words)],
         capture_output=True,
         text=True,
         env=ENVIRONMENT | {"QPIDHA_USER": user, "QPIDHA_PASSWORD": f"{user}-secret"},

@@ -64,10 +64,11 @@ def test_what_all_connections_put_off_has_a_bound_and_counts_as_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else 500 of them could have the broker keep 2 GB."""
-    monkeypatch.setattr(engine, "ALL_PUT_OFF", 2 << 20)
+    monkeypatch.setattr(engine, "ALL_PUT_OFF", 512 << 10)
+    monkeypatch.setattr(engine, "FEW_PUT_OFF", 64 << 10)
     node = a_node_with_a_client()
     said = link_that_comes_and_goes(0)
-    said *= (1 << 20) // len(said)
+    said *= (256 << 10) // len(said)
     effects: list[Effect] = []
     for number in range(4, 14, 2):
         node.step([ConnectionOpened(number, "p", ConnectionKind.CLIENT, "", False)], NOW)
@@ -75,7 +76,7 @@ def test_what_all_connections_put_off_has_a_bound_and_counts_as_memory(
         effects += node.step([BytesReceived(number, said)], NOW)
     ends = told(frames_in(sent(effects))).count((0x18, "amqp:resource-limit-exceeded"))
     assert 0 < ends < 4
-    assert 1 << 20 < node.scratch.put_off < 4 << 20
+    assert 256 << 10 < node.scratch.put_off < 1 << 20
     assert node.broker.use.unfinished == node.scratch.put_off
     for _ in range(1000):
         if not node.streams.late:
@@ -87,7 +88,7 @@ def test_what_all_connections_put_off_has_a_bound_and_counts_as_memory(
 def test_what_a_connection_that_is_lost_had_put_off_is_kept_no_longer() -> None:
     node = a_node_with_a_client()
     said = link_that_comes_and_goes(0)
-    node.step([BytesReceived(2, said * ((1 << 20) // len(said)))], NOW)
+    node.step([BytesReceived(2, said * ((256 << 10) // len(said)))], NOW)
     assert node.scratch.put_off > 0
     node.step([ConnectionLost(2, "gone")], NOW)
     while node.streams.late:
@@ -111,7 +112,7 @@ def test_clients_with_too_much_for_a_turn_go_on_one_after_the_other() -> None:
     """What comes of them meanwhile waits as well, and nobody is left out."""
     node = a_node()
     node.start(NOW)
-    clients = range(2, 40, 2)
+    clients = range(2, 20, 2)
     said = b"".join(map(link_that_comes_and_goes, range(LINKS)))
     for client in clients:
         node.step([ConnectionOpened(client, "p", ConnectionKind.CLIENT, "", False)], NOW)
