@@ -409,9 +409,9 @@ class Node:
             log.seal()
             log.committed = log.durable_to
             self.pending.release(log.committed)
-        self.replication.stream()
         if self.local is not None:
             self._answer_local(self.local)
+        self.replication.stream()
         self._note_arrivals()
         if broker.log_writer is not None:
             self.measures.commits.turn(log.last, self.pending.committed, self.now)

@@ -22,7 +22,7 @@ from qpidha.model.principal import Action, ObjectType
 from qpidha.model.records import LifeStarted
 from qpidha.model.url import parse_url
 from qpidha.replicas.replica import Replicas
-from qpidha.replicas.source import Sources
+from qpidha.replicas.source import Home, Sources
 from qpidha.replicas.wire import Confirm, Follow, Held, decode, encode
 from qpidha.store.log import end_of
 
@@ -139,7 +139,7 @@ class QueueReplication:
 
     def stream(self) -> None:
         """Send replicas what there is."""
-        if self.sources.streams and self.sources.turn(self.committed):
+        if self.sources.streams and self.sources.turn():
             self.has_more = True
 
     @property
@@ -189,14 +189,30 @@ class QueueReplication:
         """Up to where the log is committed, and clients have been told."""
         return self.node.pending.committed
 
-    def log_end(self) -> int:
-        """Return the last place that is given in the log."""
-        return self.node.log.end
+    def home_of(self, queue: Queue) -> Home:
+        """Return where the messages of a queue are recorded."""
+        if queue.logged:
+            return Home.LOG
+        return Home.MEMORY if queue.local_writer is None else Home.LOCAL
+
+    def end_of(self, queue: Queue) -> int:
+        """Return the place to wait for with what has happened on a queue so far."""
+        if queue.logged:
+            return self.node.log.end
+        writer = queue.local_writer
+        return queue.waits_for if writer is None else max(writer.end, queue.waits_for)
+
+    def committed_of(self, queue: Queue) -> int:
+        """Return up to which place what happened on a queue is committed."""
+        if self.home_of(queue) is Home.LOCAL:
+            return self.node.broker.local_committed
+        return self.committed
 
     def lineage(self, queue: Queue, position: int) -> str:
         """Return of which history a position is."""
         if not queue.logged:
-            return f"process:{self._nonce}:{self._roles}"
+            here = f"process:{self._nonce}:{self._roles}"
+            return here if queue.local_writer is None else f"local:{self._system_id}"
         epoch = self.node.log.epoch_of(position)
         if epoch:
             return f"epoch:{epoch}"
@@ -211,6 +227,12 @@ class QueueReplication:
             # A queue that came into the log meanwhile has kept the numbers of its messages.
             here = f"process:{self._nonce}:{self._roles}"
             return ANY_NUMBER if lineage == here else -1
+        if kind == "local":
+            if not queue.logged:
+                is_here = queue.local_writer is not None and name == self._system_id
+                return queue.last_number if is_here else -1
+            # It came into the log, from the broker that had it, and kept its numbers.
+            return queue.own_numbers if name == queue.keeper else -1
         if not queue.logged:
             return -1
         if kind == "epoch":

@@ -18,10 +18,12 @@ What is streamed can never be taken back, and what was accepted is never missing
   and the old one whose place it takes are so never both missing on the replica.
 
 A *position* is a place in the log with its *lineage*, which names a history of it: the epoch on a
-member of a cluster, the start of the process on a broker alone, and this process for a queue whose
-messages are not in the log. Numbers of one lineage are given once. A replica whose position is not
-in our history, or beyond its end, has what this broker lost: it is refused, and an operator decides
-which of the two is to stay.
+member of a cluster, and the start of the process on a broker alone. Where the messages of a queue
+are not in the log it is a number of the queue's own: of what a member keeps for itself on its disk
+(`store/local_log.py`), where all is synced before it is streamed and no such number is given again,
+also after a restart; or of this process. Numbers of one lineage are given once. A replica whose
+position is not in our history, or beyond its end, has what this broker lost: it is refused, and an
+operator decides which of the two is to stay.
 
 Not more than `ha-flow-messages`, and a window of bytes, are on their way to a replica that has not
 confirmed them; what waits here are numbers, and when they are too many the stream ends: the walk
@@ -32,6 +34,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qpidha.model.errors import NotAllowed, ProtocolViolation, QpidHaError
@@ -90,6 +93,14 @@ class Mark:
         self.changed: dict[int, None] = {}
 
 
+class Home(Enum):
+    """Where the messages of a queue are recorded."""
+
+    LOG = "log"
+    LOCAL = "local"  # what this member of a cluster keeps for itself, on its disk
+    MEMORY = "memory"
+
+
 class SourceNode(Protocol):
     """The broker around the streams."""
 
@@ -111,8 +122,14 @@ class SourceNode(Protocol):
     def end_of_lineage(self, queue: Queue, lineage: str) -> int:
         """Return up to where this broker has a history; -1 if it has nothing of it."""
 
-    def log_end(self) -> int:
-        """Return the last place that is given in the log."""
+    def home_of(self, queue: Queue) -> Home:
+        """Return where the messages of a queue are recorded."""
+
+    def end_of(self, queue: Queue) -> int:
+        """Return the place to wait for with what has happened on a queue so far."""
+
+    def committed_of(self, queue: Queue) -> int:
+        """Return up to which place what happened on a queue is committed."""
 
 
 class Stream:
@@ -127,8 +144,17 @@ class Stream:
         """First and last number of each range that the replica has, by rising numbers."""
         self._held_at = self._held_count = 0
         self._position = follow.position
-        self._barrier = node.log_end()
-        """Up to here the log is to be committed before the walk begins."""
+        self._home = node.home_of(queue)
+        if self._home is Home.LOCAL and queue.local_writer is not None:
+            queue.local_writer.watched(queue)
+        self._barrier = node.end_of(queue)
+        """Up to here all is to be committed before the walk begins."""
+        self._given = deque([(self._barrier, queue.last_number)])
+        """(place, last number) at the end of each turn that gave numbers of the queue's own, until
+        that is committed.
+        """
+        self._synced = 0
+        """The last such number that may be streamed."""
         self._walk_end = 0
         self.cursor = 0
         """Up to this number the replica has all messages that are here, or was told that they are
@@ -212,12 +238,20 @@ class Stream:
     def end_turn(self, committed: int) -> None:
         """Close the mark of this turn; what is committed by now may be told."""
         mark, self._fresh = self._fresh, None
+        node, queue, uncommitted = self.node, self.queue, self._uncommitted
+        home = node.home_of(queue)
+        if home is not self._home:
+            # Its replicate level has changed: what is recorded here by now stands for all before.
+            self._home, end = home, node.end_of(queue)
+            self._given = deque([(end, queue.last_number)])
+            for each in uncommitted:
+                each.stamp = end
         if mark is not None:
-            queue = self.queue
-            mark.stamp = self.node.log_end() if queue.logged else queue.waits_for
+            mark.stamp = node.end_of(queue)
             mark.through = mark.stamp if queue.logged else queue.ordering.last
-            self._uncommitted.append(mark)
-        uncommitted = self._uncommitted
+            uncommitted.append(mark)
+        if home is Home.LOCAL:
+            self._note_given(committed)
         while uncommitted and uncommitted[0].stamp <= committed:
             mark = uncommitted.popleft()
             # What left before it was sent was never on the replica; or it was there before, and
@@ -226,6 +260,13 @@ class Stream:
             mark.kept.clear()
             if mark.gone or mark.changed:
                 self._marks.append(mark)
+
+    def _note_given(self, committed: int) -> None:
+        given, last = self._given, self.queue.last_number
+        if last > (given[-1][1] if given else self._synced):
+            given.append((self.node.end_of(self.queue), last))
+        while given and given[0][0] <= committed:
+            self._synced = given.popleft()[1]
 
     def has_room(self) -> bool:
         """Whether the replica may have more on its way."""
@@ -268,6 +309,8 @@ class Stream:
         queue = self.queue
         if queue.logged:
             return committed
+        if self._home is Home.LOCAL:
+            return max(self._synced, self.cursor)
         return (
             max(queue.ordering.last, self.cursor) if queue.waits_for <= committed else self.cursor
         )
@@ -550,12 +593,13 @@ class Sources:
             )
         return None
 
-    def turn(self, committed: int) -> bool:
+    def turn(self) -> bool:
         """Send what there is to be sent, at the end of a turn; return whether there is more."""
         is_pressed = False
         for connection_id, stream in list(self.streams.items()):
-            stream.end_turn(committed)
             queue = stream.queue
+            committed = self._node.committed_of(queue)
+            stream.end_turn(committed)
             if queue.deleted or queue.is_replica:
                 self._end(connection_id, Refused(GONE, f"queue {queue.name} is not here any more"))
                 continue

@@ -184,8 +184,18 @@ class LocalLog:
         log = self.log
         if not (queue.syncs and log.must_sync) and is_durable(payload):
             log.must_sync = queue.syncs = True
+        elif queue.watch is not None:
+            log.must_sync = True
         self._needs = max(self._needs, queue.waits_for)
         return LOCAL + log.enqueue_numbered(place, [number], [payload], [expires])
+
+    def watched(self, queue: Queue) -> int:
+        """A replica elsewhere follows a queue: what it is told is to be on the disk before, whether
+        it is durable or not, or a number could be given once more after a loss of power. Return the
+        place to wait for with what is there already.
+        """
+        self.log.must_sync = True
+        return self._mark(self._place(queue))
 
     def dequeue(self, queue: Queue, numbers: Sequence[int], cause: int) -> int:
         """Record that messages left."""
@@ -897,6 +907,9 @@ class LocalLog:
                         yield 0, _level_changed(place, mark)
                     if thing.is_used:
                         yield 0, QueueUsed(place)
+                    last = thing.last_number
+                    if last and not thing.logged and last not in thing.messages:
+                        yield 0, Dequeued(place, (last,))  # It is not given once more.
                     if thing.window is not None:
                         for keys, numbers in thing.window.parts(KEYS_IN_RECORD):
                             yield 0, DedupRemembered(place, keys, numbers)
@@ -909,6 +922,7 @@ def _apply_to(queue: Queue, record: Record) -> None:
     match record:
         case Dequeued():
             queue.remove(record.sequences, record.cause)
+            queue.pass_over(max(record.sequences, default=0))
         case Requeued():
             queue.restate(record.sequence, record.delivery_count, record.annotations)
             if record.due or queue.delayed:

@@ -10,6 +10,7 @@ from qpidha.broker.queues.queue import Queue
 from qpidha.replicas.replica import Replica, Replicas
 from qpidha.replicas.replication import QueueReplication
 from qpidha.replicas.source import Stream
+from qpidha.store.local_log import LocalLog
 from tests.sim.planted_bugs import replaced
 
 
@@ -125,6 +126,34 @@ def stop_after_failover() -> AbstractContextManager[None]:
     return replaced((Replicas, "turn", turning))
 
 
+def stream_unsynced() -> AbstractContextManager[None]:
+    """Stream what a member has for itself before it is on its disk."""
+
+    def noting(self: Any, committed: int) -> None:
+        self._synced = self.queue.last_number
+
+    return replaced((Stream, "_note_given", noting))
+
+
+def leave_unsynced() -> AbstractContextManager[None]:
+    """Sync no transient messages that a replica is told of: their numbers are given again."""
+    enqueue = LocalLog.enqueue
+
+    def enqueuing(self: Any, queue: Any, *message: Any) -> int:
+        watch, queue.watch = queue.watch, None
+        try:
+            return enqueue(self, queue, *message)
+        finally:
+            queue.watch = watch
+
+    return replaced((LocalLog, "enqueue", enqueuing), (LocalLog, "watched", lambda self, queue: 0))
+
+
+LOCAL_BUGS: dict[str, tuple[Callable[[], AbstractContextManager[None]], int]] = {
+    "stream-unsynced": (stream_unsynced, 0),
+    "leave-unsynced": (leave_unsynced, 10),
+}
+"""The same of bugs with a queue that a member of a cluster has for itself."""
 BUGS: dict[str, tuple[Callable[[], AbstractContextManager[None]], int]] = {
     "stream-uncommitted": (stream_uncommitted, 1),
     "tell-uncommitted-departures": (tell_uncommitted_departures, 1),

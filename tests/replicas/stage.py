@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.model.encoding import Described, ULong, encode
 from qpidha.model.errors import RefusedRequest
 from qpidha.model.events import Tick
@@ -80,16 +81,23 @@ class Oracle:
     checks: int = 0
     """How often a whole replica was compared."""
 
+    def recovered(self, last: int) -> None:
+        """A member has what it had for itself, up to this place: what came behind never was."""
+        for events in (self.came, self.left):
+            for number, found in list(events.items()):
+                events[number] = [event for event in found if event.sequence <= last]
+
     def _is_in(self, node: Node, queue: Any, event: Event, through: int) -> bool:
         lineage = node.replication.lineage(queue, event.sequence)
         if event.lineage != lineage:
             return False
-        return event.sequence <= through or not queue.logged
+        return event.sequence <= through or (not queue.logged and queue.local_writer is None)
 
     def made(self, node: Node, connection_id: int, changes: Changes) -> None:
         """A part of the stream is made."""
         queue = node.broker.queues[QUEUE]
-        committed = node.pending.committed
+        is_local = not queue.logged and queue.local_writer is not None
+        committed = node.replication.committed_of(queue)
 
         def those(events: dict[int, list[Event]], through: int) -> set[int]:
             return {
@@ -100,7 +108,7 @@ class Oracle:
 
         expected = None
         if changes.is_whole:
-            at = changes.position
+            at = committed if is_local else changes.position
             expected = those(self.came, at) - those(self.left, at)
         left = those(self.left, committed)
         due: set[int] = set()
@@ -170,7 +178,12 @@ class SiteMachine(Machine):
     """A machine of one of the sites."""
 
     def _make_node(self, kind: type[Node], uuids: random.Random, options: dict[str, Any]) -> Node:
-        return super()._make_node(Node, uuids, options)
+        node = super()._make_node(Node, uuids, options)
+        stage = self.cluster.stage  # type: ignore[attr-defined]
+        if stage.local and node.local is not None and self.host == "a":
+            stage.oracle.recovered(LOCAL + node.local.log.last)
+            node.local._is_wanted = True  # Each start is followed by a checkpoint.
+        return node
 
     def put_tick(self) -> None:
         """Have a turn: something was decided without an event."""
@@ -201,7 +214,8 @@ class Site(Cluster):
 class Stage:
     """The world, both sites and the oracle."""
 
-    def __init__(self, seed: int, *, tracing: bool = False) -> None:
+    def __init__(self, seed: int, *, tracing: bool = False, local: bool = False) -> None:
+        """With `local` the source is a cluster of one, which has the queue for itself."""
         world = self.world = World(seed, tracing=tracing)
         world.carries_bytes = True
         self.rng = world.rng
@@ -209,10 +223,12 @@ class Stage:
         self.cuts: set[tuple[str, str]] = set()
         self.last = 0
         rng = world.rng
-        self.durable = rng.random() < 0.7
+        self.local = local
+        self.durable = rng.random() < 0.7 or local
         self.lasting = rng.choice((0.0, 0.2, 0.8))
         """How many of the messages are durable."""
-        self.source = self._site("abc"[: rng.choice((1, 1, 3))], disks=self.durable)
+        names = "abc"[: rng.choice((1, 1, 3))]
+        self.source = self._site("a" if local else names, disks=self.durable, local=local)
         self.replica = self._site("xyz"[: rng.choice((1, 1, 3))], disks=self.durable)
         by_name = self.source.by_name = {
             machine.host: machine for machine in (*self.source.machines, *self.replica.machines)
@@ -220,7 +236,7 @@ class Stage:
         self.replica.by_name = by_name
         self.blocked = 0
 
-    def _site(self, names: str, *, disks: bool) -> Site:
+    def _site(self, names: str, *, disks: bool, local: bool = False) -> Site:
         rng = self.rng
         options: dict[str, Any] = {
             "auth": False,
@@ -231,7 +247,7 @@ class Stage:
             "ha_flow_messages": rng.choice((1000, 3, 1)),
             "log_memory": rng.choice((1500, 1 << 20)),
         }
-        if len(names) > 1:
+        if len(names) > 1 or local:
             options |= {
                 "ha_cluster": True,
                 "ha_brokers_url": parse_url(",".join(f"{name}:5672" for name in names)),
@@ -244,7 +260,7 @@ class Stage:
                 "queue_memory": rng.choice((1, 500, 1 << 20)),
             }
         site = Site(self, list(names), Settings(**options), disks=disks)
-        if len(names) > 1:
+        if len(names) > 1 or local:
             site.manager = Manager(self.world, site, self)
         return site
 
@@ -284,7 +300,9 @@ class Stage:
             return False
         broker = machine.node.broker
         if QUEUE not in broker.queues:
-            broker.declare_queue(QUEUE, durable=self.durable)
+            is_local = self.local and site is self.source
+            arguments = {"qpid.replicate": "none"} if is_local else {}
+            broker.declare_queue(QUEUE, durable=self.durable, arguments=arguments)
             machine.put_tick()
             return False
         return True
@@ -324,6 +342,8 @@ class Stage:
 
     def _event(self, node: Node, queue: Any, sequence: int) -> Event:
         if not queue.logged:
+            if queue.local_writer is not None:
+                sequence = queue.local_writer.end
             return Event(node.replication.lineage(queue, 0), sequence)
         if node.cluster is not None:
             return Event(f"epoch:{node.log.epoch}", sequence)
@@ -428,7 +448,7 @@ def watched(oracle: Oracle, most: int) -> Iterator[None]:
             oracle.confirm(connection_id, message.number)
         confirm(self, connection_id, message)
 
-    def turning(self: Any, committed: int) -> bool:
+    def turning(self: Any) -> bool:
         send = self._send
 
         def sending(connection_id: int, message: Any) -> None:
@@ -438,7 +458,7 @@ def watched(oracle: Oracle, most: int) -> Iterator[None]:
 
         self._send = sending
         try:
-            return turn(self, committed)
+            return turn(self)
         finally:
             self._send = send
 
@@ -459,9 +479,9 @@ def watched(oracle: Oracle, most: int) -> Iterator[None]:
         yield
 
 
-def play(seed: int, *, steps: int = 250, tracing: bool = False) -> Stage:
+def play(seed: int, *, steps: int = 250, tracing: bool = False, local: bool = False) -> Stage:
     """Play one history, and check its end."""
-    stage = Stage(seed, tracing=tracing)
+    stage = Stage(seed, tracing=tracing, local=local)
     rng = stage.rng
     with watched(stage.oracle, rng.choice((1, 3, 1000))):
         stage.start()

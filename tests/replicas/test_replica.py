@@ -35,6 +35,17 @@ def stage() -> Any:
         yield stage
 
 
+@pytest.fixture
+def own() -> Any:
+    """Like `stage`, with a queue that the only member of a cluster has for itself."""
+    stage = Stage(0, local=True)
+    with watched(stage.oracle, 1000):
+        stage.start()
+        stage.replicate()
+        stage.settle(stage.is_the_same)
+        yield stage
+
+
 def broker(site: Site) -> Any:
     machine = site.deciding
     assert machine is not None
@@ -228,3 +239,40 @@ def test_a_replica_whose_source_comes_and_goes_is_told_of_a_few_times(
     assert len(told) < 3 * MOST_TIMES
     stage.world.run_for(60 * SECOND)
     assert told[-1].what == "following"
+
+
+def test_numbers_of_a_queue_that_a_member_has_for_itself_are_not_given_again(own: Stage) -> None:
+    """Also if no message is left that has the last one, and a checkpoint has taken the log's place:
+    the replica is where it was, and blocks for no queue that has not lost anything.
+    """
+    machine = own.source.machines[0]
+    publish(own, 5)
+    while broker(own.source).queues[QUEUE].messages:
+        own.consume()
+    own.settle(own.is_the_same)
+    for _ in range(2):
+        machine.crash(power=True, disk="lose")
+        machine.restart()
+        own.settle(lambda: own.source.deciding is not None)
+        assert broker(own.source).queues[QUEUE].last_number == 5
+        own.world.run_for(SECOND)  # A checkpoint.
+    publish(own, 3)
+    own.settle(own.is_the_same)
+    assert own.blocked == 0 and sorted(broker(own.source).queues[QUEUE].messages) == [6, 7, 8]
+    assert own.report()["position"] == 8
+
+
+def test_a_queue_of_the_same_name_is_another_one_also_where_a_member_has_it_for_itself(
+    own: Stage,
+) -> None:
+    publish(own, 5)
+    own.settle(own.is_the_same)
+    source = broker(own.source)
+    source.delete_queue(QUEUE)
+    source.declare_queue(QUEUE, durable=True, arguments={"qpid.replicate": "none"})
+    machine = own.source.machines[0]
+    own.world.run_for(SECOND)
+    machine.crash()
+    machine.restart()
+    own.world.run_for(10 * SECOND)
+    assert own.report()["state"] == "blocked" and own.report()["messages"] == 5

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qpidha.model.errors import ProtocolViolation
 from qpidha.model.records import QueueDeleted, Requeued
 from qpidha.replicas.replica import _read
-from qpidha.replicas.source import Stream
+from qpidha.replicas.source import Home, Stream
 from qpidha.replicas.wire import (
     RANGES_AT_ONCE,
     Begin,
@@ -125,7 +125,12 @@ class Anyone:
     flow_messages = 1
     logged = True
 
-    def log_end(self) -> int:
+    last_number = 0
+
+    def home_of(self, queue: Any) -> Home:
+        return Home.LOG
+
+    def end_of(self, queue: Any) -> int:
         return 0
 
 

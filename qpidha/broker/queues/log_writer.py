@@ -164,6 +164,10 @@ class LocalWriter(Protocol):
         """Record a message under the number that its queue gave it."""
         ...
 
+    def watched(self, queue: Any) -> int:
+        """A replica elsewhere follows a queue from now on, so all of it is synced."""
+        ...
+
     def dequeue(self, queue: Any, numbers: Sequence[int], cause: int) -> int:
         """Record that messages left."""
         ...
