@@ -31,7 +31,7 @@ def test_commits_syncs_and_logins_are_counted(a_cluster: Callable[..., Cluster])
     assert after["commit_seconds"]["sum"] > before["commit_seconds"]["sum"]
     assert sum(after["sync_seconds"]["counts"]) > sum(before["sync_seconds"]["counts"])
     assert after["sync_seconds"]["sum"] > before["sync_seconds"]["sum"]
-    assert after["logins_accepted"] == before["logins_accepted"] + 1
+    assert after["logins_accepted"] > before["logins_accepted"]
     assert cluster[0].status()["journal"]["free"] > 0
     with pytest.raises(ConnectError):
         connect(cluster[1])
