@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from tests.patience import STATE
+from tests.system.cluster import wait_for
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "qpidha.console.main"]
@@ -88,6 +89,16 @@ class Console:
             return Answer(found.status, text, {k.lower(): v for k, v in found.getheaders()})
         finally:
             connection.close()
+
+    def ask_broker(self, path: str, method: str = "GET", **headers: str) -> Answer:
+        """Ask for what a broker has to say, again while it says nothing in time: so does one of a
+        busy machine.
+        """
+        return wait_for(
+            lambda: self.ask(path, method, **headers),
+            lambda answer: answer.status != 503 or "did not answer to" not in answer.text,
+            what=f"the answer to {path}",
+        )
 
     def status(self, path: str) -> int:
         """Return only the status."""

@@ -111,11 +111,11 @@ def test_every_endpoint_of_every_member_says_what_is_so(a_cluster: Callable[...,
         wait_right(cluster, consoles)
         cluster.network.heal()
         wait_right(cluster, consoles, is_synced=0)
-        assert [console.status("/backup?lag=1000000&age=60s") for console in consoles] == [
-            503,
-            200,
-            200,
-        ]
+        wait_for(
+            lambda: [console.status("/backup?lag=1000000&age=60s") for console in consoles],
+            [503, 200, 200].__eq__,
+            what="who is a backup that is not far behind",
+        )
         for stream, states in zip(streams, HEARD, strict=True):
             for state in states:
                 stream.until(kind="state", state=state)
