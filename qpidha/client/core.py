@@ -20,7 +20,7 @@ from typing import Any
 from qpidha.amqp.peer.connection import Connection
 from qpidha.amqp.peer.kerberos import Initiator
 from qpidha.amqp.peer.links import Scratch
-from qpidha.amqp.peer.sasl import Users
+from qpidha.amqp.peer.sasl import Users, protocol
 from qpidha.amqp.peer.terminus import PeerError
 from qpidha.client.endpoint import Endpoint
 from qpidha.client.errors import (
@@ -555,7 +555,8 @@ class Core:
 
     def _check_protocol(self, data: bytes) -> bool:
         """Say what is wrong with a peer whose first bytes are no AMQP."""
-        if b"AMQP".startswith(data[:4]):
+        is_other = data[:4] == b"AMQP" and not b"\1\0\0".startswith(data[5:8])
+        if b"AMQP".startswith(data[:4]) and not is_other:
             self._is_ours = True
             return True
         connection, self.connection = self.connection, None
@@ -564,6 +565,13 @@ class Core:
         if not self.endpoint.tls and data[:2] == b"\x15\x03":
             error: ClientError = WrongProtocol(
                 f"{self.endpoint} speaks TLS", hint=f"amqps://{self.endpoint} as its address"
+            )
+        elif is_other:
+            error = WrongProtocol(
+                f"{self.endpoint} does not speak AMQP 1.0",
+                reason=f"its protocol header is {protocol(data)}",
+                hint="enable AMQP 1.0 there: the module amqp of qpidd, rabbitmq_amqp1_0 of "
+                "RabbitMQ 3",
             )
         else:
             said = data[:20].decode("ascii", "backslashreplace").splitlines()[0]

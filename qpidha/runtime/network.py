@@ -540,6 +540,11 @@ class Network:
                 "no answer within link-connect-timeout "
                 f"({self._settings.link_connect_timeout / 1e9:g} s)"
             )
+        except ssl.SSLCertVerificationError as error:
+            reason = f"its certificate is not trusted: {error.verify_message}"
+        except ssl.SSLError as error:
+            is_plain = error.reason == "WRONG_VERSION_NUMBER"
+            reason = "it does not speak TLS" if is_plain else f"no TLS: {error.reason or error}"
         except OSError as error:
             reason = error.strerror or str(error)
         except CannotStart as error:

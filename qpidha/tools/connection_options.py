@@ -34,6 +34,7 @@ from qpidha.client.errors import (
     LoginError,
     TimedOut,
     TlsError,
+    WrongProtocol,
 )
 from qpidha.client.management import ADMINISTRATOR, Conversation
 from qpidha.model.errors import QpidHaError, RefusedRequest
@@ -325,6 +326,9 @@ def _explained(error: ClientError | QpidHaError) -> str:
         hint = "--ha-admin, if it is a backup; or -b with all brokers, and commas between"
     if isinstance(error, TlsError) and not hint and error.__cause__ is None:
         hint = HINTS[UNTRUSTED]
+    if isinstance(error, ConnectError) and not hint:
+        is_other = isinstance(error, WrongProtocol)
+        hint = "-b with the AMQP address of a broker" if is_other else "does a broker run there?"
     return f"{error.explanation}. Try: {hint}" if hint else error.explanation
 
 

@@ -310,6 +310,8 @@ def test_a_silent_broker_gets_a_share_of_the_time_and_then_the_next_one_its_turn
     [
         (b"HTTP/1.1 400 Bad Request\r\n", "is no AMQP broker"),
         (b"\x15\x03\x03\0\2\2F", "speaks TLS"),
+        (b"AMQP\0\0\x09\x01", "does not speak AMQP 1.0: its protocol header is that of AMQP 0-9-1"),
+        (b"AMQP\1\1\0\x0a", "does not speak AMQP 1.0: its protocol header is that of AMQP 0-10"),
     ],
 )
 def test_a_peer_that_is_no_broker_is_told_from_one(bytes_of_the_peer: bytes, said: str) -> None:

@@ -124,6 +124,7 @@ def test_a_limit_of_attempts_ends_the_program(capsys: pytest.CaptureFixture[str]
         assert "no broker served within 0.2 s" in capsys.readouterr().err
         assert qpid_send.main([*words, "{}"]) == 1
         assert re.fullmatch(
-            r"qpid-send: 127\.0\.0\.1:\d+ cannot be reached: Connection refused\n",
+            r"qpid-send: 127\.0\.0\.1:\d+ cannot be reached: Connection refused\. "
+            r"Try: does a broker run there\?\n",
             capsys.readouterr().err,
         )

@@ -97,7 +97,7 @@ def test_json_has_what_management_has(nodes: dict[str, str]) -> None:
     *_, gone = json.loads(run(nodes, "qpid-route -o json route map node1"))["brokers"]
     assert gone["broker"] in ("127.0.0.1:1", nodes["node3"])
     said = run(nodes, "qpid-route route map node1")
-    assert "    127.0.0.1:1... 127.0.0.1:1 cannot be reached: Connection refused\n" in said
+    assert "    127.0.0.1:1... 127.0.0.1:1 cannot be reached: Connection refused. Try: does" in said
 
 
 def test_a_link_that_cannot_connect_says_why(
@@ -109,6 +109,12 @@ def test_a_link_that_cannot_connect_says_why(
     assert line == (
         "127.0.0.1       1       tcp          N     Waiting           "
         "cannot connect to 127.0.0.1:1: Connection refused"
+    )
+    run(nodes, "qpid-route -t ssl link add node1 node3")
+    wait_for(
+        lambda: run(nodes, "qpid-route link list node1").splitlines()[-1],
+        lambda line: line.endswith(f"cannot connect to {nodes['node3']}: it does not speak TLS"),
+        what="why there is no TLS",
     )
 
 

@@ -66,6 +66,19 @@ def scram() -> Any:
     return core
 
 
+def protocol(header: bytes) -> str:
+    """Name the protocol that begins with a header, as AMQP 0-9-1 and 0-10 do too."""
+    if header[:4] != b"AMQP" or len(header) < 8:
+        return repr(bytes(header[:8]))
+    kind, *numbers = header[4:8]
+    if [kind, *numbers] == [0, 0, 9, 1]:
+        return "that of AMQP 0-9-1"
+    if kind == 1 and numbers[0] == 1:
+        return f"that of AMQP {numbers[1]}-{numbers[2]}"
+    name = {0: "AMQP", 2: "TLS", 3: "SASL"}.get(kind, f"protocol {kind}")
+    return f"that of {name} {'.'.join(map(str, numbers))}"
+
+
 class Verifier:
     """What is kept of a password, for one SCRAM mechanism."""
 
@@ -335,7 +348,7 @@ class SaslSide:
                 return
             if self._buffer[:8] != SASL_HEADER:
                 raise ProtocolViolation(
-                    f"expected the SASL protocol header but got {self._buffer[:8]!r}"
+                    f"expected the SASL protocol header but got {protocol(self._buffer)}"
                 )
             self._buffer = self._buffer[8:]
             self._header_seen = True

@@ -124,7 +124,7 @@ def _of_client(error: ClientError) -> Failure:
     elif isinstance(error, ConnectError) and error.condition.startswith("amqp:connection:"):
         hint = "name the addresses of all brokers, -b host1,host2,host3; or again in a moment"
     elif isinstance(error, WrongProtocol):
-        hint = "-b with the AMQP address of a broker, usually host:5672"
+        hint = error.hint or "-b with the AMQP address of a broker, usually host:5672"
     elif isinstance(error, ConnectError):
         hint = error.hint or "is a broker running there? qpid-ha local status"
     return Failure(

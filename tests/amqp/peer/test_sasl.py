@@ -604,8 +604,12 @@ def test_a_malformed_response_of_plain_is_refused(response: bytes) -> None:
 
 
 def test_a_header_of_something_else_is_refused_at_once() -> None:
-    with pytest.raises(ProtocolViolation, match="expected the SASL protocol header"):
+    with pytest.raises(ProtocolViolation, match=r"the SASL protocol header .* AMQP 1\.0\.0"):
         a_server("PLAIN").receive(AMQP_HEADER)
+    with pytest.raises(ProtocolViolation, match="that of AMQP 0-10"):
+        a_server("PLAIN").receive(b"AMQP\1\1\0\x0a")
+    with pytest.raises(ProtocolViolation, match="that of AMQP 0-9-1"):
+        a_server("PLAIN").receive(b"AMQP\0\0\x09\x01")
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
