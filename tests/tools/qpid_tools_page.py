@@ -12,7 +12,7 @@ from tests.documents import ROOT
 PAGE = ROOT / "docs" / "qpid-tools.md"
 SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 """Program -> where it begins."""
-TOOLS = [name for name, place in SCRIPTS.items() if place.startswith("qpidha.tools.qpid_")]
+TOOLS = [name for name in SCRIPTS if name.startswith("qpid-") and name != "qpid-ha"]
 """Those that Qpid has too."""
 TABLE = re.compile(
     r"(<!-- options of (\S+): python -m tests\.tools\.qpid_tools_page -->\n)"

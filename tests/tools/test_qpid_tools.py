@@ -30,7 +30,7 @@ def test_the_package_has_each_program_and_its_page() -> None:
 def test_help_is_printed_and_each_option_is_explained(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module = import_module(SCRIPTS[name].partition(":")[0])
+    module = import_module(f"qpidha.tools.{name.replace('-', '_')}")
     with pytest.raises(SystemExit, match="0"):
         module.main(["--help"])
     printed = capsys.readouterr().out
