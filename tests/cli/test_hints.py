@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from qpidha.cli.broker import messages
 from qpidha.client.endpoint import Tls
 from tests.cli.conftest import Said
 from tests.patience import STATE
+from tests.system.cluster import held_ports
 from tests.system.credentials import Authority, users_file
 
 Run = Callable[..., Said]
@@ -39,16 +40,12 @@ class Served(NamedTuple):
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     """Two brokers: one without authentication and with TLS, and one with users."""
-    with tempfile.TemporaryDirectory(prefix="qpidha-") as name:
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as name, ExitStack() as stack:
         directory = Path(name)
         authority = Authority(directory)
         certificate, key = authority.issue("broker", "DNS:localhost")
-        ports = []
-        for _ in range(3):
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                ports.append(str(probe.getsockname()[1]))
         users = users_file(directory / "users", {"ann": "ann"})
+        ports = [str(port) for port in stack.enter_context(held_ports(3))]
         tls = ["--ssl-cert", str(certificate), "--ssl-key", str(key), "--ssl-port", ports[1]]
         with (
             _broker(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import pytest
 from qpidha.cli.main import main
 from tests.cli.conftest import Said
 from tests.patience import STATE
+from tests.system.cluster import held_ports
 
 Run = Callable[..., Said]
 ROOT = Path(__file__).parent.parent.parent
@@ -43,28 +43,26 @@ def address() -> Iterator[str]:
 @contextmanager
 def serving(admin: str, *options: str) -> Iterator[str]:
     """A broker of this machine alone, with an admin socket."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     read, write = os.pipe()
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"),
-            *(() if "--data-dir" in options else ("--no-data-dir",)),
-            *("--port", str(port), "--admin-socket", admin, "--ready-fd", str(write), *options),
-        ],
-        pass_fds=(write,),
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    os.close(write)
-    try:
-        assert os.read(read, 64), "the broker did not start"
-        yield f"127.0.0.1:{port}"
-    finally:
-        os.close(read)
-        process.terminate()
-        process.wait(STATE)
+    with held_ports(1) as (port,):
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "qpidha.runtime.daemon", "--interface", "127.0.0.1"),
+                *(() if "--data-dir" in options else ("--no-data-dir",)),
+                *("--port", str(port), "--admin-socket", admin, "--ready-fd", str(write), *options),
+            ],
+            pass_fds=(write,),
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        os.close(write)
+        try:
+            assert os.read(read, 64), "the broker did not start"
+            yield f"127.0.0.1:{port}"
+        finally:
+            os.close(read)
+            process.terminate()
+            process.wait(STATE)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import socket
 import socketserver
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from qpidha.cli.broker.objects import TYPES
 from tests.cli.conftest import Said
 from tests.management.test_vocabulary import NEEDS, one_of
 from tests.patience import STATE
-from tests.system.cluster import wait_for
+from tests.system.cluster import held_ports, wait_for
 
 Run = Callable[..., Said]
 ROOT = Path(__file__).parent.parent.parent
@@ -34,11 +33,8 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A standalone broker's address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     read, write = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="qpidha-") as directory:
+    with tempfile.TemporaryDirectory(prefix="qpidha-") as directory, held_ports(1) as (port,):
         config = Path(directory) / "qpidd.conf"
         config.write_text(
             f"auth=no\nport={port}\ninterface=127.0.0.1\ndata-dir={directory}/data\nadmin-socket={directory}/admin.sock\nready-fd={write}\n"

@@ -26,10 +26,9 @@ from qpidha.client.message import Message
 from qpidha.tools.migration import BATCH, MOST_AHEAD, CannotMove, Count, Mover
 from tests.cli.conftest import Said
 from tests.cli.test_messages import Run
-from tests.interop.rabbitmq import free_ports
 from tests.patience import STATE
 from tests.runtime.daemons import Running
-from tests.system.cluster import wait_for
+from tests.system.cluster import held_ports, wait_for
 from tests.system.credentials import Authority, users_file
 
 Start = Callable[..., str]
@@ -381,15 +380,15 @@ def test_each_side_has_its_login_and_its_certificates(
         users = users_file(folder / "users", {"ann": password, "eve": password})
         (folder / "password").write_text(f"{password}\n")
         (folder / "acl").write_text("acl allow ann all all\nacl deny all all\n")
-        (port,) = free_ports(1)
         options = {
             "--users-file": users,
             "--acl-file": folder / "acl",
             "--ssl-cert": certificate,
             "--ssl-key": key,
-            "--ssl-port": port,
         }
-        start(*(str(word) for pair in options.items() for word in pair))
+        with held_ports(1) as (port,):
+            words = (str(word) for pair in options.items() for word in pair)
+            start(*words, "--ssl-port", str(port))
         login = ["--user", "ann", "--password-file", str(folder / "password")]
         trusted = ["--ssl-trusted", str(authority.certificate)]
         sides[side] = (f"amqps://localhost:{port}", login, trusted)

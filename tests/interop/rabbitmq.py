@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,21 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.patience import LONG_TEST, STATE
-from tests.system.cluster import wait_for
+from tests.system.cluster import held_ports, wait_for
 
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 """The scripts themselves: those on the PATH change the user and the folder."""
 EPMD = shutil.which("epmd")
 IS_INSTALLED = (PROGRAMS / "rabbitmq-server").exists() and EPMD is not None
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody listens on."""
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 class RabbitMQ:
@@ -68,7 +58,15 @@ def running(
     folder: Path, definitions: Mapping[str, Any] | None = None, plugins: str = ""
 ) -> Iterator[RabbitMQ]:
     """Run a node for a while."""
-    amqp, http, distribution, mapper = free_ports(4)
+    with held_ports(4) as ports, _running(folder, ports, definitions, plugins) as node:
+        yield node
+
+
+@contextmanager
+def _running(
+    folder: Path, ports: list[int], definitions: Mapping[str, Any] | None, plugins: str
+) -> Iterator[RabbitMQ]:
+    amqp, http, distribution, mapper = ports
     lines = [f"management.tcp.port = {http}", "management.tcp.ip = 127.0.0.1"]
     if "rabbitmq_management" not in plugins:
         lines = []

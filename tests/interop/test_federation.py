@@ -17,10 +17,10 @@ from proton.reactor import Container
 
 from qpidha.client.aio import Client
 from qpidha.client.message import Message
-from tests.interop.rabbitmq import IS_INSTALLED, RabbitMQ, free_ports, running
+from tests.interop.rabbitmq import IS_INSTALLED, RabbitMQ, running
 from tests.interop.test_migrate import GUEST
 from tests.patience import LONG_TEST, STATE
-from tests.system.cluster import Cluster, wait_for
+from tests.system.cluster import Cluster, Port, wait_for
 
 MESSAGES, PARTS, CREDIT = 6000, 3, 500
 DEFINITIONS: dict[str, Any] = {
@@ -195,7 +195,8 @@ class ProtonBroker(MessagingHandler):
         super().__init__(auto_accept=True)
         self.queues: dict[str, list[object]] = {}
         self.senders: dict[str, list[proton.Sender]] = {}
-        self.port = free_ports(1)[0]
+        self.held = Port()
+        self.port = self.held.number
         self.is_up = threading.Event()
         self.container = Container(self)
 

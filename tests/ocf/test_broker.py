@@ -12,10 +12,12 @@ import socketserver
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from tests.ocf.node import Node, script, wait_for
+from tests.system.cluster import held_ports
 
 DELETED = "crm_attribute --promotion -D -q"
 ACTIVE = {"state": "active", "members": [{"state": "active"}, {"state": "ready"}]}
@@ -350,9 +352,10 @@ def test_a_broker_that_may_take_longer_to_answer_than_the_monitor_has_loses_its_
 # Real brokers.
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+@pytest.fixture
+def ports() -> Iterator[list[int]]:
+    with held_ports(3) as found:
+        yield found
 
 
 def options(ports: list[int], i: int) -> dict[str, object]:
@@ -368,8 +371,7 @@ def options(ports: list[int], i: int) -> dict[str, object]:
     }
 
 
-def test_a_real_cluster_lives_and_fails_over(make_node) -> None:  # type: ignore[no-untyped-def]
-    ports = [free_port() for _ in range(3)]
+def test_a_real_cluster_lives_and_fails_over(make_node, ports) -> None:  # type: ignore[no-untyped-def]
     nodes = [make_node(real=True, **options(ports, i)) for i in range(3)]
     assert [done().code for done in [node.begin("broker", "start") for node in nodes]] == [0, 0, 0]
     first, second, _ = nodes

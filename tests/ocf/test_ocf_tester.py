@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.ocf.node import Node
 from tests.patience import LONG_TEST
+from tests.system.cluster import held_ports
 
 TESTER = shutil.which("ocf-tester", path=f"{os.environ['PATH']}:/usr/sbin")
 
@@ -21,15 +21,14 @@ def real(make_node: Callable[..., Node]) -> Iterator[Node]:
     """A node whose one broker is a whole cluster."""
     if TESTER is None or os.geteuid() != 0 or shutil.which("xmllint") is None:
         pytest.skip("needs root and the packages resource-agents and libxml2-utils")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    yield make_node(
-        real=True,
-        ha_cluster="yes",
-        ha_brokers_url=f"127.0.0.1:{port}",
-        port=port,
-        interface="127.0.0.1",
-    )
+    with held_ports(1) as (port,):
+        yield make_node(
+            real=True,
+            ha_cluster="yes",
+            ha_brokers_url=f"127.0.0.1:{port}",
+            port=port,
+            interface="127.0.0.1",
+        )
 
 
 def checked(node: Node, agent: str, parameters: dict[str, str]) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import pytest
 
 from tests.ocf.host import ADDRESS, Host
 from tests.ocf.node import Node, script, wait_for
+from tests.system.cluster import held_ports
 
 
 @pytest.fixture
@@ -40,23 +40,22 @@ def held(make_node: Callable[..., Node], host: Host) -> Node:
 
 def primary(make_node: Callable[..., Node], inside: list[str] | None = None) -> Node:
     """Start and promote a broker."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    node = make_node(
-        real=True,
-        ha_cluster="yes",
-        ha_brokers_url=f"127.0.0.1:{port}",
-        port=port,
-        interface="127.0.0.1",
-    )
-    node.inside = inside or ()
-    script(
-        node.directory / "bin" / "qpidha-watch",
-        sys.executable,
-        "-m",
-        "qpidha.manager.pacemaker.watch",
-    )
-    assert node.run("broker", "start").code == 0 and node.run("broker", "promote").code == 0
+    with held_ports(1) as (port,):
+        node = make_node(
+            real=True,
+            ha_cluster="yes",
+            ha_brokers_url=f"127.0.0.1:{port}",
+            port=port,
+            interface="127.0.0.1",
+        )
+        node.inside = inside or ()
+        script(
+            node.directory / "bin" / "qpidha-watch",
+            sys.executable,
+            "-m",
+            "qpidha.manager.pacemaker.watch",
+        )
+        assert node.run("broker", "start").code == 0 and node.run("broker", "promote").code == 0
     wait_for(lambda: any("--promotion -v 1000" in call for call in node.calls), what="the score")
     return node
 

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,6 +88,13 @@ class Port:
     def close(self) -> None:
         if self.holder is not None:
             self.holder.close()
+
+
+@contextmanager
+def held_ports(count: int) -> Iterator[list[int]]:
+    """Yield ports that nobody else is given before who is to listen on them does."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(Port())).number for _ in range(count)]
 
 
 class Admin(AdminSocket):

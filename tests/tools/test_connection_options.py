@@ -25,7 +25,7 @@ from qpidha.tools.connection_options import (
 )
 from tests.cli.test_login import serving
 from tests.documents import ROOT
-from tests.system.cluster import Cluster
+from tests.system.cluster import Cluster, held_ports
 from tests.system.credentials import Authority
 
 Start = Callable[..., Cluster]
@@ -152,11 +152,11 @@ def test_a_broker_is_trusted_by_who_signed_its_certificate(
 ) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("localhost")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    words = ("--ssl-cert", str(certificate), "--ssl-key", str(key), "--ssl-port", port)
-    with serving(str(tmp_path / "a.sock"), "--auth", "no", *words):
+    words = ("--ssl-cert", str(certificate), "--ssl-key", str(key))
+    with (
+        held_ports(1) as (port,),
+        serving(str(tmp_path / "a.sock"), "--auth", "no", *words, "--ssl-port", str(port)),
+    ):
         trusted = ("--ssl-trusted", str(authority.certificate))
         for at in (f"amqps://localhost:{port}", f"ssl:localhost:{port}", f"amqps:localhost:{port}"):
             assert tool("-b", at, *trusted) == 0

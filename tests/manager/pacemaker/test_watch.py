@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import socketserver
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from qpidha.client.admin import ask as ask_admin
 from qpidha.model.errors import RefusedRequest
 from tests.manager.vip_hosts import VIP, Hosts, need_namespaces
 from tests.patience import STATE
-from tests.system.cluster import wait_for
+from tests.system.cluster import held_ports, wait_for
 
 TOOL = """#!/bin/sh
 echo "$(date +%s%N) ${0##*/} $*" >> "$FAKE/calls"
@@ -76,18 +75,19 @@ class Room:
 
     def broker(self, *, promote: bool = True, more: str = "") -> Broker:
         """Start a real broker, a cluster of one; `more` are lines of its configuration."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
         admin, config = self.path / "admin.sock", self.path / "qpidha.conf"
-        config.write_text(
-            f"port={port}\ninterface=127.0.0.1\ndata-dir={self.path}/data\nadmin-socket={admin}\nha-cluster=yes\n"
-            f"ha-brokers-url=amqp:127.0.0.1:{port}\nlink-maintenance-interval=0.1\nauth=no\n{more}"
-        )
-        broker = Broker(
-            self.start(sys.executable, "-m", "qpidha.runtime.daemon", "--config", str(config)),
-            str(admin),
-        )
-        wait_for(lambda: broker.process.poll() is not None or answers(str(admin)), what="broker")
+        with held_ports(1) as (port,):
+            config.write_text(
+                f"port={port}\ninterface=127.0.0.1\ndata-dir={self.path}/data\nadmin-socket={admin}\nha-cluster=yes\n"
+                f"ha-brokers-url=amqp:127.0.0.1:{port}\nlink-maintenance-interval=0.1\nauth=no\n{more}"
+            )
+            broker = Broker(
+                self.start(sys.executable, "-m", "qpidha.runtime.daemon", "--config", str(config)),
+                str(admin),
+            )
+            wait_for(
+                lambda: broker.process.poll() is not None or answers(str(admin)), what="broker"
+            )
         if promote:
             broker.ask("promote")
             wait_for(lambda: broker.ask("status")["state"], "active".__eq__)

@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from qpidha.pipeline.generate.histories import Plan, write
 from qpidha.pipeline.workload.run import next_command
 from tests.patience import LONG_TEST, STATE
 from tests.pipeline.spark.settings import JAVA, SMALL_JOBS
+from tests.system.cluster import held_ports
 
 ROOT = Path(__file__).parents[3]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -297,17 +297,15 @@ def test_a_watch_follows_and_ends_with_the_verdict(tmp_path: Path) -> None:
     ]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextmanager
 def standalone(folder: Path) -> Iterator[str]:
     """Run a standalone master with two workers from the installed package; yield its URL."""
-    port = free_port()
+    with held_ports(1) as (port,), _standalone(folder, port) as url:
+        yield url
+
+
+@contextmanager
+def _standalone(folder: Path, port: int) -> Iterator[str]:
     url = f"spark://127.0.0.1:{port}"
     quick = environment() | {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": JAVA}
     master = [
