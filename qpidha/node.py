@@ -424,7 +424,9 @@ class Node:
             self.wal.end_in_order(log.last)
             if self.local is not None:
                 self.local.wal.end_in_order(self.local.log.last)
-        broker.use.unfinished = self.scratch.unfinished + self.scratch.put_off
+        broker.use.unfinished = (
+            self.scratch.unfinished + self.scratch.put_off + self.replication.replicas.waiting
+        )
         self.effects += self.memory.turn(self.now)
         self._tell_news()
         self.event_log.turn(self.now, cluster, self.effects)

@@ -52,8 +52,11 @@ class Federation:
     def __init__(self) -> None:
         self.links: dict[str, LinkDeclared] = {}
         self.routes: dict[str, RouteDeclared] = {}
-        self.version = 0
-        """Another number with each change."""
+        self._over: dict[str, dict[str, RouteDeclared]] = {}
+        """The routes over each link, by their names."""
+        self.changed: dict[str, set[str]] = {}
+        """What changed since somebody last took it: links, with the names of their routes that did.
+        """
         self._sequences: dict[tuple[type, str], int] = {}
         """Where each was recorded, 0 for one that is not in the log."""
         self.queues: set[str] = set()
@@ -72,25 +75,39 @@ class Federation:
 
     def routes_of(self, link: str) -> list[RouteDeclared]:
         """Return the routes over a link."""
-        return [route for route in self.routes.values() if route.link == link]
+        return list(self._over.get(link, {}).values())
 
     def apply(self, sequence: int, record: Record) -> None:
         """Take one record of the log."""
-        self.version += 1
         if isinstance(record, LinkDeclared):
             self.links[record.name] = record
+            self.changed.setdefault(record.name, set())
             self._sequences[LinkDeclared, record.name] = sequence
         elif isinstance(record, RouteDeclared):
+            self._take(record.name)
             self.routes[record.name] = record
+            self._over.setdefault(record.link, {})[record.name] = record
+            self.changed.setdefault(record.link, set()).add(record.name)
             self._sequences[RouteDeclared, record.name] = sequence
         elif isinstance(record, RouteDeleted):
-            self.routes.pop(record.name, None)
+            self._take(record.name)
             self._sequences.pop((RouteDeclared, record.name), None)
         elif isinstance(record, LinkDeleted):
             for route in self.routes_of(record.name):
                 self.apply(sequence, RouteDeleted(route.name))
             self.links.pop(record.name, None)
+            self.changed.setdefault(record.name, set())
             self._sequences.pop((LinkDeclared, record.name), None)
+
+    def _take(self, name: str) -> None:
+        """Take a route away, if it is there."""
+        former = self.routes.pop(name, None)
+        if former is not None:
+            over = self._over[former.link]
+            del over[name]
+            if not over:
+                del self._over[former.link]
+            self.changed.setdefault(former.link, set()).add(name)
 
     def records(self) -> Iterator[tuple[int, Record]]:
         """Walk through the records that rebuild all that is in the log, links first."""
@@ -102,10 +119,11 @@ class Federation:
 
     def clear(self) -> None:
         """Forget all of it."""
+        for route in list(self.routes):
+            self._take(route)
+        self.changed |= {name: set() for name in self.links if name not in self.changed}
         self.links.clear()
-        self.routes.clear()
         self._sequences.clear()
-        self.version += 1
 
     def check_room(self, wanted: LinkDeclared | RouteDeclared) -> None:
         """Raise LimitExceeded if there are as many already as may be."""

@@ -214,6 +214,8 @@ class State:
         """Records of a later version: of no meaning here, and passed on with every snapshot."""
         self.replicas: dict[int, ReplicaSet] = {}
         """How far the queues have come that are replicas of queues elsewhere, by their uids."""
+        self.replicas_version = 0
+        """Another number with each replica that is begun, gets another source, or ends."""
         self.lives: list[tuple[int, str]] = []
         """The last starts of a broker alone, oldest first: from which sequence on it appended."""
         self.not_own: dict[str, dict[Queue, None]] = {}
@@ -562,7 +564,8 @@ class State:
     def close_queue(self, queue: Queue) -> None:
         """End a queue that was detached."""
         del self.by_uid[queue.uid]
-        self.replicas.pop(queue.uid, None)
+        if self.replicas.pop(queue.uid, None) is not None:
+            self.replicas_version += 1
         queue.leave_local_log()
         queue.close()
         self.totals.add(queue)
@@ -801,6 +804,8 @@ def _replica_set(state: State, sequence: int, record: ReplicaSet) -> None:
     if isinstance(queue, Queue):
         former = state.replicas.get(record.queue)
         state.replicas[record.queue] = record
+        if former is None or former.source != record.source:
+            state.replicas_version += 1
         if not queue.is_copy:
             queue.begin_copying()
         elif former is not None and record.uuid and not former.uuid:
@@ -810,6 +815,7 @@ def _replica_set(state: State, sequence: int, record: ReplicaSet) -> None:
 def _replica_ended(state: State, sequence: int, record: ReplicaEnded) -> None:
     queue = state.by_uid.get(record.queue)
     if isinstance(queue, Queue) and state.replicas.pop(record.queue, None) is not None:
+        state.replicas_version += 1
         is_replica = state.passive and queue.uid > 0
         queue.end_copying(record.own_numbers, is_replica=is_replica)
 

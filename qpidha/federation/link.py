@@ -23,8 +23,6 @@ from qpidha.model.telling import Telling
 from qpidha.model.url import Address, parse_address
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from qpidha.amqp.peer.connection import Connection
     from qpidha.amqp.peer.terminus import PeerError
     from qpidha.model.deadlines import Deadlines
@@ -66,11 +64,13 @@ class Link:
         host: LinkHost,
         deadlines: Deadlines[Any],
         wanting: dict[Route, None],
+        by_connection: dict[int, Link],
         record: LinkDeclared,
     ) -> None:
         self.host = host
         self.deadlines = deadlines
         self.wanting = wanting
+        self._by_connection = by_connection
         self.record = record
         self.own_tag = host.federation_tag
         self.peer_tag = self.peer_product = ""
@@ -129,20 +129,26 @@ class Link:
         else:
             self.dial()
 
-    def set_routes(self, records: Mapping[str, RouteDeclared]) -> None:
-        """Take which routes go over the link by now."""
-        for name, route in list(self.routes.items()):
-            if records.get(name) != route.record:
-                del self.routes[name]
-                route.stop(for_good=True)
-        for name, record in records.items():
-            if name not in self.routes:
-                maker: type[Route] = Push if record.is_push else Pull
-                if record.kind == DYNAMIC:
-                    maker = Dynamic
-                route = self.routes[name] = maker(self, record)
-                route.start()
-        self._depths.start()
+    def set_route(self, name: str, record: RouteDeclared | None) -> None:
+        """Take what a route over this link is declared as by now; None if it is not."""
+        former = self.routes.get(name)
+        if former is not None and former.record != record:
+            del self.routes[name]
+            former.stop(for_good=True)
+            former = None
+        if former is None and record is not None:
+            maker: type[Route] = Push if record.is_push else Pull
+            if record.kind == DYNAMIC:
+                maker = Dynamic
+            route = self.routes[name] = maker(self, record)
+            route.start()
+            self._depths.start()
+
+    def end(self) -> None:
+        """The link is not declared any more."""
+        for name in list(self.routes):
+            self.set_route(name, None)
+        self.stop()
 
     def stop(self) -> None:
         """This broker runs the link no longer."""
@@ -173,6 +179,7 @@ class Link:
         self._become(State.CONNECTING)
         address = self.address
         self.connection_id = self.host.dial(address.host, address.port, address.encrypted)
+        self._by_connection[self.connection_id] = self
 
     def opened(self, connection: Connection) -> None:
         """The stream is there: log in, and say what this is."""

@@ -43,49 +43,59 @@ class Links:
         self._deadlines: Deadlines[Any] = Deadlines()
         self._wanting: dict[Route, None] = {}
         """Routes that want the next turn."""
-        self._version = -1
+        self._is_running = False
 
     def turn(self, *, runs: bool) -> None:
         """Run what is declared, if this broker `runs` links, or nothing."""
         declared = self._host.broker.federation
         if not runs:
-            if self.by_name:
+            if self._is_running:
                 self.stop()
+            declared.changed.clear()
             return
-        if self._version != declared.version:
-            self._version = declared.version
-            self._compare()
+        if not self._is_running:
+            self._is_running = True
+            declared.changed.update(dict.fromkeys(declared.links, set()))
+        if declared.changed:
+            changed, declared.changed = declared.changed, {}
+            for name, routes in changed.items():
+                self._compare(name, routes)
         if self._wanting:
             wanting = list(self._wanting)
             self._wanting.clear()
             for route in wanting:
                 route.turn()
 
-    def _compare(self) -> None:
+    def _compare(self, name: str, routes: set[str]) -> None:
+        """Run a link as it is declared by now, and those of its routes that have changed: all of
+        them, if it runs only now.
+        """
         declared = self._host.broker.federation
-        for name, link in list(self.by_name.items()):
-            record = declared.links.get(name)
-            if record is None or record.uuid != link.record.uuid:
-                link.set_routes({})
-                link.stop()
-                del self.by_name[name]
-        for name, record in declared.links.items():
-            known = self.by_name.get(name)
-            if known is None:
-                link = self.by_name[name] = Link(self._host, self._deadlines, self._wanting, record)
-                link.dial()
-            else:
-                link = known
-                link.change(record)
-            link.set_routes({route.name: route for route in declared.routes_of(name)})
-        self._note()
+        record, link = declared.links.get(name), self.by_name.get(name)
+        if link is not None and (record is None or record.uuid != link.record.uuid):
+            link.end()
+            del self.by_name[name]
+            link = None
+        if record is None:
+            return
+        if link is None:
+            link = self.by_name[name] = Link(
+                self._host, self._deadlines, self._wanting, self._by_connection, record
+            )
+            link.dial()
+            routes = {route.name for route in declared.routes_of(name)}
+        else:
+            link.change(record)
+        for route in routes:
+            found = declared.routes.get(route)
+            link.set_route(route, found if found is not None and found.link == name else None)
 
     def stop(self) -> None:
         """End all of them: another broker runs them, or nobody."""
         for link in self.by_name.values():
             link.stop()
         self.by_name.clear()
-        self._version = -1
+        self._is_running = False
 
     @property
     def next_deadline(self) -> int:
@@ -96,13 +106,6 @@ class Links:
         """Do what is due."""
         for due in self._deadlines.due(now):
             due.tick()
-        self._note()
-
-    def _note(self) -> None:
-        """Note which connection is of which link."""
-        for link in self.by_name.values():
-            if link.connection_id:
-                self._by_connection[link.connection_id] = link
 
     # Connections.
 
@@ -130,7 +133,6 @@ class Links:
         self._by_connection.pop(connection_id, None)
         if link is not None:
             link.lost(reason, error)
-            self._note()
 
     def _link(self, connection_id: int) -> Link | None:
         """Return the link of a connection, unless it has another one by now."""

@@ -18,8 +18,10 @@ Messages keep the numbers that they have at the source, so their order is that o
 one comes late, and what it lacks is known by numbers. The log here gives no such number to anything
 else: it passes over them before they are used (`LogWriter.pass_over`).
 
-What comes waits while there is no room for it, on the disk or in memory; the source sends no more
-than a window. Source: Qpid `QueueReplicator.cpp`.
+What comes waits while there is no room for it on the disk; the source sends no more than a window.
+Where there is none in memory, what came is given up and the connection with it, for it counts in
+`memory-limit` as well; the source is dialled again when there is room. Source: Qpid
+`QueueReplicator.cpp`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from qpidha.broker.credit import MEMORY_LIMIT
 from qpidha.broker.queues.queue import ANY_NUMBER, Queue
+from qpidha.model.deadlines import Deadlines
 from qpidha.model.errors import ProtocolViolation, QpidHaError
 from qpidha.model.event_codes import REPLICA_BLOCKED, REPLICA_LOST, REPLICA_WHOLE
 from qpidha.model.event_log import REPLICA, LinkChange
@@ -125,6 +128,26 @@ class ReplicaNode(Protocol):
         """Call `waiter.on_committed(item)` when the log is committed up to `sequence`."""
 
 
+class Part:
+    """What the source has sent and is not applied yet."""
+
+    __slots__ = ("_count", "changes")
+
+    def __init__(self, changes: Changes) -> None:
+        self.changes = changes
+        self._count = -1
+
+    @property
+    def count(self) -> int:
+        """How many changes are in it; it is read through for that once."""
+        if self._count < 0:
+            self._count = sum(
+                len(entry.sequences) if isinstance(entry, EnqueueRun) else 1
+                for entry in decode(self.changes.data)
+            )
+        return self._count
+
+
 class Replica:
     """One queue here that follows one elsewhere."""
 
@@ -134,6 +157,8 @@ class Replica:
         queue: Queue,
         send: Callable[[int, Said], None],
         announce: Announcer,
+        deadlines: Deadlines[Replica],
+        wanting: dict[Replica, None],
     ) -> None:
         self.node = node
         self.queue = queue
@@ -145,8 +170,9 @@ class Replica:
         self.connection_id = 0
         """Of the connection to the source; 0 for none."""
         self.is_open = False
+        self._deadlines, self._wanting = deadlines, wanting
+        self._deadline = 0
         self.deadline = node.now
-        """When to dial, or to give up waiting for an answer."""
         self._source = ""
         self._addresses: list[Address] = []
         self._tried = 0
@@ -158,8 +184,8 @@ class Replica:
         self._has_begun = False
         self._telling = -1
         """The last number that the source was told of; -1 when it has been told of all."""
-        self.inbox: deque[Changes] = deque()
-        self._waiting = 0
+        self.inbox: deque[Part] = deque()
+        self.waiting = 0
         """Bytes in it."""
         self._behind = 0
         self._passed = 0
@@ -175,6 +201,16 @@ class Replica:
     def record(self) -> ReplicaSet:
         """How far it has come."""
         return self.node.broker.replicas[self.queue.uid]
+
+    @property
+    def deadline(self) -> int:
+        """When to dial, to give up waiting for an answer, or to look again; 0 for never."""
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, at: int) -> None:
+        self._deadline = at
+        self._deadlines.set(self, at)
 
     def _become(self, state: str) -> None:
         if state != self.state:
@@ -200,6 +236,9 @@ class Replica:
             return
         if self.connection_id:
             self.drop("no answer")
+            return
+        if self.state == WAITING and self._short_of_memory:
+            self.deadline = node.now + node.redial
             return
         address = self._addresses[self._tried % len(self._addresses)]
         self.deadline = node.now + node.dial_timeout
@@ -229,7 +268,7 @@ class Replica:
         self.is_open = self._has_begun = self.is_whole = False
         self._telling = -1
         self.inbox.clear()
-        self._waiting = self._behind = 0
+        self.waiting = self._behind = 0
         self._tried += 1
         node = self.node
         if self.state != BLOCKED:
@@ -254,6 +293,7 @@ class Replica:
             Follow(self.queue.name, record.uuid, record.lineage, record.position),
         )
         self._telling = 0
+        self._wanting[self] = None
 
     def _tell_held(self) -> None:
         """Tell the source, some a turn, what is here."""
@@ -288,9 +328,10 @@ class Replica:
             case Changes():
                 if not self._has_begun:
                     raise ProtocolViolation("the source sends changes before it begins")
-                self.inbox.append(message)
-                self._waiting += len(message.data)
-                if self._waiting - len(message.data) > MOST_WAITING:
+                self.inbox.append(Part(message))
+                self._wanting[self] = None
+                self.waiting += len(message.data)
+                if self.waiting - len(message.data) > MOST_WAITING:
                     raise ProtocolViolation("the source sends more than was confirmed")
             case _:
                 raise ProtocolViolation("that is for a source to hear")
@@ -315,31 +356,39 @@ class Replica:
             self._tell_held()
         if not self._has_begun:
             return self._telling >= 0
+        if self.inbox and self._short_of_memory:
+            self._give_up()
+            return False
         is_held_up = False
         for _ in range(PARTS_A_TURN):
             if not self.inbox:
                 break
-            is_held_up = not self._apply(self.inbox[0])
+            is_held_up = not self._apply(self.inbox[0].changes)
             if is_held_up:
                 break
-            self._waiting -= len(self.inbox.popleft().data)
+            self.waiting -= len(self.inbox.popleft().changes.data)
         if is_held_up:
             return False
         if self.is_whole and not self.inbox:
             self.in_step_at = self.node.now
         return bool(self.inbox) or self._telling >= 0
 
-    def _why_not(self) -> str:
-        """Say why nothing can be taken now; empty if it can."""
-        broker = self.node.broker
-        if self.queue.log_writer is not None and broker.refuse_publishing:
-            return broker.refuse_publishing
-        return broker.credit.withheld.get(MEMORY_LIMIT, "")
+    @property
+    def _short_of_memory(self) -> str:
+        """Why nothing can be kept in memory now; empty if it can."""
+        return self.node.broker.credit.withheld.get(MEMORY_LIMIT, "")
+
+    def _give_up(self) -> None:
+        """Let go of what has come, and have it again when there is room."""
+        behind, why = self.behind, self._short_of_memory
+        self.drop("", wait=True)
+        self._behind, self.error = behind, why
+        self._become(WAITING)
 
     def _apply(self, changes: Changes) -> bool:
         """Apply one part; False if it has to wait."""
-        why = self._why_not()
-        if why:
+        why = self.node.broker.refuse_publishing
+        if why and self.queue.log_writer is not None:
             self.error = why
             self._become(WAITING)
             return False
@@ -424,6 +473,11 @@ class Replica:
     # -- how it is --------------------------------------------------------------------------------
 
     @property
+    def rests(self) -> bool:
+        """Whether nothing is to be done before the source says something, or a deadline comes."""
+        return self._telling < 0 and not self.inbox
+
+    @property
     def is_unwell(self) -> bool:
         """Whether it does not follow its source, and there is a reason."""
         return self.state in (BLOCKED, WAITING) or (self.state == CONNECTING and bool(self.error))
@@ -443,11 +497,7 @@ class Replica:
     @property
     def behind(self) -> int:
         """How many changes are known that are not here."""
-        return self._behind + sum(
-            len(entry.sequences) if isinstance(entry, EnqueueRun) else 1
-            for changes in self.inbox
-            for entry in decode(changes.data)
-        )
+        return self._behind + sum(part.count for part in self.inbox)
 
     @property
     def late(self) -> int:
@@ -489,6 +539,11 @@ class Replicas:
         self._announce = announce
         self.active: dict[int, Replica] = {}
         """By the uids of their queues."""
+        self._version = -1
+        """That of the broker's replicas when they were compared with these."""
+        self._deadlines: Deadlines[Replica] = Deadlines()
+        self._wanting: dict[Replica, None] = {}
+        """Those that have something to apply or to say; others cost a turn nothing."""
         self.by_connection: dict[int, Replica] = {}
 
     def turn(self) -> bool:
@@ -496,24 +551,41 @@ class Replicas:
         more.
         """
         node = self._node
-        replicas = node.broker.replicas
-        if not replicas and not self.active:
+        broker = node.broker
+        if not broker.replicas and not self.active:
             return False
         if not node.runs_replicas:
             self._leave(self.active.copy())
+            self._version = -1
             return False
+        if self._version != broker.replicas_version:
+            self._version = broker.replicas_version
+            self._compare(broker.replicas)
+        for replica in self._deadlines.due(node.now):
+            self._dial(replica)
+        is_pressed = False
+        for replica in list(self._wanting):
+            before = replica.connection_id
+            is_pressed = self._isolated(replica, replica.turn) or is_pressed
+            if replica.connection_id != before:
+                self.by_connection.pop(before, None)
+            if replica.rests:
+                self._wanting.pop(replica, None)
+        return is_pressed
+
+    def _compare(self, replicas: dict[int, ReplicaSet]) -> None:
+        """Run those that there are, each with the source that it is to have."""
+        node = self._node
+        gone = self.active.keys() - replicas.keys()
+        self._leave({uid: self.active[uid] for uid in gone})
         for uid in replicas.keys() - self.active.keys():
             queue = node.broker.by_uid[uid]
             assert isinstance(queue, Queue)
-            self.active[uid] = Replica(node, queue, self._send, self._announce)
-        gone = self.active.keys() - replicas.keys()
-        if gone:
-            self._leave({uid: self.active[uid] for uid in gone})
-        is_pressed = False
-        for replica in list(self.active.values()):
+            self.active[uid] = Replica(
+                node, queue, self._send, self._announce, self._deadlines, self._wanting
+            )
+        for replica in self.active.values():
             self._dial(replica)
-            is_pressed = self._isolated(replica, replica.turn) or is_pressed
-        return is_pressed
 
     def _dial(self, replica: Replica) -> None:
         before = replica.connection_id
@@ -538,12 +610,19 @@ class Replicas:
             if replica.connection_id:
                 self._node.hang_up(replica.connection_id)
             replica.connection_id = 0
+            self._deadlines.remove(replica)
+            self._wanting.pop(replica, None)
             del self.active[uid]
 
     @property
     def next_deadline(self) -> int:
         """When to have a turn at the latest; 0 for never."""
-        return min((each.deadline for each in self.active.values() if each.deadline), default=0)
+        return self._deadlines.first
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that have come and are not applied yet."""
+        return sum(replica.waiting for replica in self._wanting)
 
     def opened(self, connection_id: int) -> None:
         """Both links of a connection are there."""

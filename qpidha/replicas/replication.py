@@ -114,6 +114,8 @@ class QueueReplication:
         """Names this process, and its life as a broker alone."""
         self._roles = 0
         """How often it has begun to decide."""
+        self._served = False
+        """Whether this broker was serving in the last turn."""
         self._is_alive = False
         """Whether the log says that this life has begun."""
         self.has_more = False
@@ -139,7 +141,11 @@ class QueueReplication:
 
     def stream(self) -> None:
         """Send replicas what there is."""
-        if self.sources.streams and self.sources.turn():
+        serves = self.node.serving
+        if serves is not self._served:
+            self._served = serves
+            self.sources.want_all()
+        if self.sources.wanting and self.sources.turn():
             self.has_more = True
 
     @property

@@ -149,12 +149,13 @@ class Stream:
             queue.local_writer.watched(queue)
         self._barrier = node.end_of(queue)
         """Up to here all is to be committed before the walk begins."""
-        self._given = deque([(self._barrier, queue.last_number)])
+        self._given: deque[tuple[int, int]] = deque()
         """(place, last number) at the end of each turn that gave numbers of the queue's own, until
         that is committed.
         """
         self._synced = 0
         """The last such number that may be streamed."""
+        self._expect_all()
         self._walk_end = 0
         self.cursor = 0
         """Up to this number the replica has all messages that are here, or was told that they are
@@ -179,6 +180,7 @@ class Stream:
         self._late_since = 0
         self._was_whole = False
         """Whether the replica was whole after the last part."""
+        self.connection_id = 0
 
     # -- what the queue tells ---------------------------------------------------------------------
 
@@ -243,7 +245,7 @@ class Stream:
         if home is not self._home:
             # Its replicate level has changed: what is recorded here by now stands for all before.
             self._home, end = home, node.end_of(queue)
-            self._given = deque([(end, queue.last_number)])
+            self._expect_all()
             for each in uncommitted:
                 each.stamp = end
         if mark is not None:
@@ -261,12 +263,27 @@ class Stream:
             if mark.gone or mark.changed:
                 self._marks.append(mark)
 
+    def _expect_all(self) -> None:
+        """What is here by now may be streamed when all of it is committed."""
+        self._given.clear()
+        if self._home is Home.LOCAL:
+            self._given.append((self.node.end_of(self.queue), self.queue.last_number))
+
     def _note_given(self, committed: int) -> None:
         given, last = self._given, self.queue.last_number
         if last > (given[-1][1] if given else self._synced):
             given.append((self.node.end_of(self.queue), last))
         while given and given[0][0] <= committed:
             self._synced = given.popleft()[1]
+
+    def rests(self) -> bool:
+        """Whether nothing is to be done before something happens: the replica says something, or
+        the queue stirs. What waits for a commit is looked after in each turn.
+        """
+        if not self._has_all_held or not self.has_room():
+            return True
+        is_told = not (self._fresh or self._uncommitted or self._marks or self._given)
+        return self.is_following and is_told and self.cursor >= self.queue.ordering.last
 
     def has_room(self) -> bool:
         """Whether the replica may have more on its way."""
@@ -514,20 +531,27 @@ class Part:
 class Watcher:
     """Tells all streams of one queue what happens on it."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, wanting: dict[Stream, None]) -> None:
         self.queue = queue
         self.streams: dict[Stream, None] = {}
+        self._wanting = wanting
         queue.set_watch(self)
+
+    def stirred(self) -> None:
+        """A message has come, or the queue decides no more, or has ended."""
+        self._wanting.update(self.streams)
 
     def left(self, message: Message) -> None:
         """A message has left."""
         for stream in self.streams:
             stream.left(message)
+        self._wanting.update(self.streams)
 
     def changed(self, message: Message) -> None:
         """A message is given back otherwise than it was."""
         for stream in self.streams:
             stream.changed(message)
+        self._wanting.update(self.streams)
 
 
 class Sources:
@@ -545,6 +569,8 @@ class Sources:
         self._close = close
         self._announce = announce
         self.streams: dict[int, Stream] = {}
+        self.wanting: dict[Stream, None] = {}
+        """Those that have something to do in this turn; others cost it nothing."""
         self._watchers: dict[Queue, Watcher] = {}
 
     def follow(
@@ -564,8 +590,9 @@ class Sources:
         self.streams[connection_id] = stream
         watcher = self._watchers.get(queue)
         if watcher is None:
-            watcher = self._watchers[queue] = Watcher(queue)
-        watcher.streams[stream] = None
+            watcher = self._watchers[queue] = Watcher(queue, self.wanting)
+        watcher.streams[stream] = self.wanting[stream] = None
+        stream.connection_id = connection_id
         self._send(connection_id, Begin(queue.uuid))
 
     def _refusal(self, follow: Follow, check: Callable[[str], None]) -> Refused | None:
@@ -596,8 +623,8 @@ class Sources:
     def turn(self) -> bool:
         """Send what there is to be sent, at the end of a turn; return whether there is more."""
         is_pressed = False
-        for connection_id, stream in list(self.streams.items()):
-            queue = stream.queue
+        for stream in list(self.wanting):
+            queue, connection_id = stream.queue, stream.connection_id
             committed = self._node.committed_of(queue)
             stream.end_turn(committed)
             if queue.deleted or queue.is_replica:
@@ -611,7 +638,13 @@ class Sources:
             if changes is not None:
                 self._send(connection_id, changes)
                 is_pressed = is_pressed or (not changes.is_whole and stream.has_room())
+            if stream.rests():
+                del self.wanting[stream]
         return is_pressed
+
+    def want_all(self) -> None:
+        """Look at all streams in the next turn."""
+        self.wanting.update(dict.fromkeys(self.streams.values()))
 
     def _end(self, connection_id: int, last: Refused | None) -> None:
         self.lost(connection_id)
@@ -638,12 +671,14 @@ class Sources:
         stream = self.streams.get(connection_id)
         if stream is not None:  # Else it was refused, and did not know when it said this.
             take(stream)
+            self.wanting[stream] = None
 
     def lost(self, connection_id: int) -> None:
         """A connection is gone."""
         stream = self.streams.pop(connection_id, None)
         if stream is None:
             return
+        self.wanting.pop(stream, None)
         watcher = self._watchers[stream.queue]
         del watcher.streams[stream]
         if not watcher.streams:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from qpidha.broker.federation import MOST_LINKS
+from qpidha.federation.link import Link
+from qpidha.federation.links import Links
 from qpidha.management.acl_file import read
 from qpidha.model.errors import QpidHaError, RefusedRequest, Unauthorized
 from qpidha.model.principal import Principal
@@ -218,3 +220,37 @@ def test_a_link_needs_create_link_at_its_other_end_where_there_is_an_acl() -> No
     there.access.use(read("acl allow all all\n")[0])
     world.run(10)
     assert world.link("here", "l")["state"] == "operational"
+
+
+def test_a_route_that_is_declared_or_deleted_costs_nothing_of_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        world.call("here", "declare_link", name=f"l{number}", addresses="there")
+        world.call("here", "declare_queue", name=f"q{number}")
+        route = {"source": "q", "destination": f"q{number}"}
+        world.call("here", "declare_route", name=f"r{number}", link=f"l{number}", **route)
+    seen: list[str] = []
+    compare, set_route = Links._compare, Link.set_route
+
+    def comparing(self: Links, name: str, routes: set[str]) -> None:
+        seen.append(name)
+        compare(self, name, routes)
+
+    def setting(self: Link, name: str, record: Any) -> None:
+        seen.append(name)
+        set_route(self, name, record)
+
+    monkeypatch.setattr(Links, "_compare", comparing)
+    monkeypatch.setattr(Link, "set_route", setting)
+    world.run(1)
+    assert seen == []
+    route = {"source": "q", "destination": "q3"}
+    world.call("here", "declare_route", name="more", link="l3", **route)
+    assert seen == ["l3", "more"]
+    world.call("here", "delete_route", name="more")
+    assert seen == ["l3", "more"] * 2
+    world.call("here", "delete_link", name="l4", with_routes=True)
+    assert seen[4:] == ["l4", "r4"]
+    assert [each.name for each in world.nodes["here"].broker.federation.routes_of("l3")] == ["r3"]
+    assert set(world.nodes["here"].federation.by_name["l3"].routes) == {"r3"}

@@ -58,9 +58,9 @@ def forget_routes() -> AbstractContextManager[None]:
     """Run nothing that was declared at another primary."""
     compare = Links._compare
 
-    def only_new(self: Any) -> None:
+    def only_new(self: Any, name: str, routes: set[str]) -> None:
         if self._host.log.epoch == 1 or self._host.cluster is None:
-            compare(self)
+            compare(self, name, routes)
 
     return replaced((Links, "_compare", only_new))
 

@@ -14,9 +14,11 @@ from qpidha.model.errors import ConnectionForced, PreconditionFailed
 from qpidha.model.event_log import LinkChange
 from qpidha.model.features import QUEUE_REPLICATION
 from qpidha.model.telling import MOST_TIMES
-from qpidha.replicas.replica import MOST_WAIT
-from qpidha.replicas.source import Sources
+from qpidha.replicas import replica as replica_module
+from qpidha.replicas.replica import MOST_WAIT, Replica
+from qpidha.replicas.source import Sources, Stream
 from qpidha.replicas.wire import Follow
+from qpidha.store.codec import decode
 from tests.replicas.stage import QUEUE, Site, Stage, numbers_on, watched
 from tests.sim.world import MILLISECOND, SECOND
 
@@ -276,3 +278,80 @@ def test_a_queue_of_the_same_name_is_another_one_also_where_a_member_has_it_for_
     machine.restart()
     own.world.run_for(10 * SECOND)
     assert own.report()["state"] == "blocked" and own.report()["messages"] == 5
+
+
+def test_what_a_replica_has_counts_in_the_memory_limit_and_what_waits_as_well(stage: Stage) -> None:
+    machine = stage.replica.deciding
+    assert machine is not None
+    node = machine.node
+    before = node.memory.report()
+    publish(stage, 50)
+    stage.settle(stage.is_the_same)
+    queue = node.broker.queues[QUEUE]
+    after = node.memory.report()
+    assert after["bodies"] - before["bodies"] == queue.resident
+    node.broker.refuse_publishing = "the disk is nearly full"
+    publish(stage, 50)
+    (replica,) = node.replication.replicas.active.values()
+    assert replica.waiting > 0
+    assert node.memory.report()["unfinished"] - after["unfinished"] == replica.waiting
+    node.broker.credit.withhold(MEMORY_LIMIT, "memory is short")
+    stage.world.run_for(SECOND)
+    assert node.memory.report()["unfinished"] == after["unfinished"], "it has let go of it"
+    row = stage.report()
+    assert row["state"] == "waiting" and row["behind"] >= 50 and row["error"] == "memory is short"
+    node.broker.refuse_publishing = ""
+    node.broker.credit.withhold(MEMORY_LIMIT, "")
+    stage.settle(stage.is_the_same)
+    assert replica.waiting == 0 and stage.report()["behind"] == 0
+
+
+def test_a_stream_and_a_replica_at_rest_cost_a_turn_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, source = stage.replica.deciding, stage.source.deciding
+    assert machine is not None and source is not None
+    stage.world.run_for(5 * SECOND)
+    assert not source.node.replication.sources.wanting
+    visits: list[str] = []
+    turn, end_turn = Replica.turn, Stream.end_turn
+
+    def turning(self: Any) -> bool:
+        visits.append("replica")
+        return turn(self)
+
+    def ending(self: Any, committed: int) -> None:
+        visits.append("stream")
+        end_turn(self, committed)
+
+    monkeypatch.setattr(Replica, "turn", turning)
+    monkeypatch.setattr(Stream, "end_turn", ending)
+    for node in (machine.node, source.node):
+        node.broker.declare_queue("other", durable=True)
+        for number in range(5):
+            node.broker.publish("", "other", b"\x00\x53\x75\xa0\x01%d" % number, headers=dict)
+    stage.world.run_for(5 * SECOND)
+    assert visits == []
+    publish(stage, 1)
+    stage.settle(stage.is_the_same)
+    assert {"replica", "stream"} == set(visits) and len(visits) < 20
+
+
+def test_how_far_a_replica_is_behind_is_read_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = stage.replica.deciding
+    assert machine is not None
+    machine.node.broker.refuse_publishing = "the disk is nearly full"
+    publish(stage, 20)
+    read: list[int] = []
+
+    def reading(data: bytes) -> Any:
+        read.append(len(data))
+        return decode(data)
+
+    monkeypatch.setattr(replica_module, "decode", reading)
+    behind = [stage.report()["behind"] for _ in range(5)]
+    assert behind == [20] * 5
+    (replica,) = machine.node.replication.replicas.active.values()
+    assert len(read) == len(replica.inbox) > 0

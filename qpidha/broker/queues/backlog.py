@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 class Watch(Protocol):
     """Hears what becomes of the messages of a queue, for a replica of it elsewhere."""
 
+    def stirred(self) -> None:
+        """A message has come, or the queue decides no more, or has ended."""
+
     def left(self, message: Message) -> None:
         """A message has left."""
 

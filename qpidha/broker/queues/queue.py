@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from qpidha.broker.queues.alerts import Alerts
 from qpidha.broker.queues.arrivals import Arrival, Arrivals
-from qpidha.broker.queues.backlog import Backlog
+from qpidha.broker.queues.backlog import Backlog, Watch
 from qpidha.broker.queues.dead_letters import BY_CONSUMER, REASONS
 from qpidha.broker.queues.dedup import Window
 from qpidha.broker.queues.dispatch import MAX_CONSUMERS, RoundRobin, SingleActive
@@ -616,6 +616,8 @@ class Queue(Backlog):
     def begin_copying(self) -> None:
         """Be a replica of a queue elsewhere: nothing but what its source tells changes it."""
         self.is_copy = self.is_replica = True
+        if self.watch is not None:
+            self.watch.stirred()
         if self.logged:
             self.own_numbers = ANY_NUMBER
         self.set_memory(self.memory)
@@ -1603,7 +1605,9 @@ class Queue(Backlog):
             self._host.runnable[self] = None
 
     def _note(self, sequence: int, payload: bytes) -> None:
-        """Remember the key of a message, and number it."""
+        """Remember the key of a message, number it, and tell who watches that it has come."""
+        if self.watch is not None:
+            self.watch.stirred()
         if self.window is not None:
             self.window.remember(self.window.key(payload), sequence)
         name = self.spec.sequence_key
@@ -1616,7 +1620,14 @@ class Queue(Backlog):
 
     def _set_notes(self) -> None:
         """Say whether something is to be noted of each message that comes."""
-        self.notes = self.window is not None or bool(self.spec.sequence_key)
+        self.notes = (
+            self.window is not None or bool(self.spec.sequence_key) or self.watch is not None
+        )
+
+    def set_watch(self, watch: Watch | None) -> None:
+        """Have all that happens to messages told to somebody, or to nobody."""
+        super().set_watch(watch)
+        self._set_notes()
 
     def insert_run(self, sequences: list[int], payloads: list[bytes], expiries: list[int]) -> None:
         """Put messages in their places, unless they are here: sequences rise, and there is an
@@ -1704,6 +1715,8 @@ class Queue(Backlog):
         with messages that are still to be passed on.
         """
         self.deleted = True
+        if self.watch is not None:
+            self.watch.stirred()
         self.stay_in_memory(False, self.spec.limits.memory)
         self.set_fast_path_limit()
         self.owner = None
