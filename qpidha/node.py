@@ -31,7 +31,7 @@ from qpidha.broker.credit import DISK_FREE_LIMIT
 from qpidha.broker.federation import FED_TAG
 from qpidha.broker.node_patterns import NodePatterns
 from qpidha.broker.queues.limits import UNLIMITED
-from qpidha.broker.queues.log_writer import LOCAL
+from qpidha.broker.queues.log_writer import BOTH, LOCAL
 from qpidha.federation.links import Links
 from qpidha.ha.channels import (
     FEATURES_PROPERTY,
@@ -255,6 +255,8 @@ class Node:
         self.local: LocalLog | None = None
         self.local_pending = PendingAcknowledgements()
         """Answers that wait for the local log."""
+        self.crossing_pending = PendingAcknowledgements()
+        """Answers that wait for what goes from one log to the other."""
         self._to_settle = 0
         """When the model has the log up to here, it has all that the cluster has; 0 for never."""
         if disk is not None and self.checkpointer is not None:
@@ -391,6 +393,8 @@ class Node:
             broker.dispatch(self.now)
             if broker.walks:
                 broker.go_on_walking(log.committed)
+            if broker.crossings.is_busy:
+                broker.go_on_crossing(self.pending.committed)
         self.lines.renew()
         broker.remains.free()
         if len(log.features) < len(self.features):
@@ -411,6 +415,8 @@ class Node:
             self.pending.release(log.committed)
         if self.local is not None:
             self._answer_local(self.local)
+        if broker.crossings.is_busy:
+            self.crossing_pending.release(broker.crossed(self.pending.committed))
         self.replication.stream()
         self._note_arrivals()
         if broker.log_writer is not None:
@@ -438,7 +444,12 @@ class Node:
         """Return when the next turn is due, 0 for never."""
         broker, cluster, checkpointer = self.broker, self.cluster, self.checkpointer
         # A connection that took as much as one turn gives has its queues waiting for the next one.
-        has_more = broker.runnable or broker.returns or broker.may_walk(self.log.committed)
+        has_more = (
+            broker.runnable
+            or broker.returns
+            or broker.may_walk(self.log.committed)
+            or (broker.crossings.is_busy and broker.may_cross(self.pending.committed))
+        )
         is_pressed = (
             (has_more and not self.streams.frozen)
             or broker.remains
@@ -910,7 +921,9 @@ class Node:
 
     def when_committed(self, sequence: int, waiter: Waiter, item: object) -> None:
         """Call `waiter.on_committed(item)` when `sequence` is committed."""
-        if sequence > LOCAL:
+        if sequence > BOTH:
+            self.crossing_pending.add(sequence, waiter, item)
+        elif sequence > LOCAL:
             self.local_pending.add(sequence, waiter, item)
         elif sequence:
             self.pending.add(sequence, waiter, item)
@@ -1149,6 +1162,7 @@ class Node:
             self.pending.clear(self.log.committed)
             if self.local is not None:
                 self.local_pending.clear(self.local.abandon())
+            self.crossing_pending.clear(self.broker.crossings.over)
             self.requests.abandon()
             for connection in list(self.streams.by_id.values()):
                 # An administrator may go on looking, but what he holds of messages is void.
@@ -1242,7 +1256,7 @@ class Node:
         report = standalone_report(
             self.settings, system_id=self.system_id, name=self.name, address=self.address
         )
-        pending = len(self.pending) + len(self.local_pending)
+        pending = len(self.pending) + len(self.local_pending) + len(self.crossing_pending)
         report |= {"held": pending, "pending_acknowledgements": pending}
         report["version"] = VERSION
         report["wall_ns"] = self.now + self.broker.ahead

@@ -37,6 +37,7 @@ from qpidha.broker.levels import Levels
 from qpidha.broker.node_patterns import NodePatterns
 from qpidha.broker.policy import MOST_POLICIES
 from qpidha.broker.queues.arguments import check_key, check_name, check_plain, fits_key
+from qpidha.broker.queues.crossing import Ends, crosses
 from qpidha.broker.queues.dead_letters import dead_letter
 from qpidha.broker.queues.deletion import (
     BYTES_A_TURN,
@@ -49,7 +50,7 @@ from qpidha.broker.queues.delivery_limit import DEFAULT_LIMIT, DELIVERY_LIMIT, q
 from qpidha.broker.queues.expiry import Expiry, Search
 from qpidha.broker.queues.lifetime import Lifetime, read_lifetime, read_timeout
 from qpidha.broker.queues.limits import UNLIMITED
-from qpidha.broker.queues.log_writer import LOCAL
+from qpidha.broker.queues.log_writer import BOTH, LOCAL
 from qpidha.broker.queues.move import Move
 from qpidha.broker.queues.purge import Purge
 from qpidha.broker.queues.recall import Recall
@@ -379,6 +380,8 @@ class Broker(State):
         if queue.logged:
             queue.log_writer = self._log_writer
             queue.set_fast_path_limit()
+        elif queue.local_writer is not None:
+            queue.waits_for = sequence  # Without it what comes would be of no queue.
         if owner is not None:
             self._own(queue, owner)
         self.renew(queue)
@@ -485,8 +488,13 @@ class Broker(State):
         queue = self.queue(name, or_resting=True)
         self._check_decides(queue)
         _check_own(queue)
-        purge = Purge(queue)
         deletion = self._evicting.get(queue)
+        if deletion is not None and queue.crossing:
+            raise ResourceLocked(
+                f"Queue {name} is being deleted, and messages of it are on their way to others",
+                hint="Try again in a moment.",
+            )
+        purge = Purge(queue)
         if deletion is not None:
             purge.count = len(queue.messages)
             deletion.finish()
@@ -638,8 +646,42 @@ class Broker(State):
         )
 
     def _is_committed(self, place: int, committed: int) -> bool:
-        """Whether a place is committed, in the local log or in the other one."""
-        return place <= (committed if place < LOCAL else self.local_committed)
+        """Whether a place is committed, in the local log, in the other one, or in both."""
+        if place < LOCAL:
+            return place <= committed
+        return place <= (self.local_committed if place < BOTH else self.crossings.over)
+
+    @property
+    def has_two_logs(self) -> bool:
+        """Whether some messages are recorded in the local log and others in that of the cluster."""
+        return self.local_log is not None and self.local_log.has_queues
+
+    def crosses(self, source: Queue, target: Queue) -> bool:
+        """Whether a message that goes from one queue to another leaves when it has arrived."""
+        return self.has_two_logs and crosses(source, target, self.committed)
+
+    def may_cross(self, committed: int) -> bool:
+        """Whether something has arrived in the other log, and is to leave in the next turn."""
+        return self.crossings.may_go_on(Ends(committed, self.local_committed))
+
+    def go_on_crossing(self, committed: int) -> None:
+        """Have what has arrived in the other log leave; once, at the end of a turn."""
+        committed_to = Ends(committed, self.local_committed)
+        self.crossings.turn(committed_to, self._leave_crossed, self._ends)
+
+    def crossed(self, committed: int) -> int:
+        """Return up to which place all is over that goes from one log to the other."""
+        return self.crossings.look(Ends(committed, self.local_committed))
+
+    def _leave_crossed(self, queue: Queue, messages: Sequence[Message], cause: Cause) -> None:
+        self.departures.record(queue, messages, cause)
+        if queue.ends_empty:
+            self.left(queue)
+
+    def _ends(self) -> Ends:
+        """Return the last places of both logs."""
+        cluster = 0 if self._log_writer is None else self._log_writer.end
+        return Ends(cluster, 0 if self.local_log is None else self.local_log.end)
 
     def go_on_walking(self, committed: int) -> None:
         """Go on with queues that are being purged, moved from, searched for expired messages, or
@@ -661,6 +703,7 @@ class Broker(State):
         """Leave undone what is not over: another broker decides from now on."""
         self.returns.forget_replicas()
         self.walks = []
+        self.crossings.abandon()
         self._trimming.clear()
         self._recalling.clear()
         for queue, deletion in list(self._evicting.items()):
@@ -1393,7 +1436,7 @@ class Broker(State):
                 return None
             payload, due = message.body(), queue.asked_for(message)
             key, expires = subject(payload), message.expires
-            return self._place(alternate, message, payload, key, expires, steps, due=due)
+            return self._place(queue, alternate, message, payload, key, expires, steps, due=due)
         finally:
             self._stays = former
 
@@ -1405,6 +1448,7 @@ class Broker(State):
         if target is not queue.spec.dead_letters:
             self._make_quarantine(queue, str(target.key))
         return self._place(
+            queue,
             self.exchange(target.exchange),
             message,
             letter.payload,
@@ -1446,6 +1490,7 @@ class Broker(State):
 
     def _place(
         self,
+        source: Queue,
         exchange: Exchange,
         message: Message,
         payload: bytes,
@@ -1490,6 +1535,8 @@ class Broker(State):
             )
         finally:
             self._hops -= 1
+        if self.has_two_logs and any(self.crosses(source, queue) for queue in queues):
+            sequence = self.crossings.place()
         exchange.received += 1
         exchange.bytes_received += len(payload)
         return Routed(sequence, len(queues))
@@ -1580,24 +1627,37 @@ class Broker(State):
         exchange = self.exchanges.get(target.exchange)
         return exchange is None or exchange.options.type == "fanout"
 
-    def evict(self, queue: Queue, messages: list[Message]) -> None:
-        """Give messages that had to make room for others to the alternate exchange of their queue.
+    def evict(self, queue: Queue, messages: list[Message]) -> int:
+        """Give messages that had to make room for others to the alternate exchange of their queue;
+        return the sequence to wait for. What may be in the other log then has not left yet, and
+        does now, or when it has arrived.
 
         A queue that overflows in turn does the same, but none of this comes back to a queue it
         left: so it comes to an end.
         """
         if not queue.options.alternate:
-            return
+            return 0
+        recorded = 0
         steps = self._overflow_steps.get(queue)
         if steps is None:
             steps = self._overflow_steps[queue] = Steps(*REROUTE_STEPS, "")
         self._evicting[queue] = None
         try:
             for message in messages:
-                if self._reroute(queue, message, steps) is None:
+                place = self._reroute(queue, message, steps)
+                if place is None:
                     self._drop(queue, "the keys of too many take too long to be compared")
+                    place = 0
+                if message.sequence not in queue.crossing:
+                    recorded = max(recorded, place)
+                elif place > BOTH:
+                    recorded = max(recorded, self.crossings.add(queue, [message], Cause.OVERFLOW))
+                else:
+                    left = self.departures.record(queue, [message], Cause.OVERFLOW)
+                    recorded = max(recorded, place, left)
         finally:
             del self._evicting[queue]
+        return recorded
 
     def used(self, queue: Queue) -> None:
         """A queue that ends when its users have left has its first one: others must know, for they
@@ -1943,7 +2003,7 @@ class Broker(State):
         self._leaving.pop(queue, None)
         self._owned.get(queue.owner, {}).pop(queue, None)
         deletion = Deletion(queue, self._reroute, self._finish_deletion)
-        if not passes_on(queue):
+        if not (passes_on(queue) or queue.crossing):
             self._budget -= deletion.step(1)
             return deletion
         self._evicting[queue] = deletion

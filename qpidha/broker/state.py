@@ -18,6 +18,7 @@ from qpidha.broker.exchange import EXCHANGE_TYPES, DefaultExchange, Exchange
 from qpidha.broker.federation import Federation, is_of_route
 from qpidha.broker.policy import Followed, Policies, says_of
 from qpidha.broker.queues.arrivals import Arrivals
+from qpidha.broker.queues.crossing import Crossings
 from qpidha.broker.queues.dedup import DEDUP, DEDUP_WINDOW
 from qpidha.broker.queues.defaults import QueueDefaults
 from qpidha.broker.queues.departures import Departures
@@ -229,7 +230,9 @@ class State:
         """
         self.federation = Federation()
         """Links to other brokers, and the routes over them."""
-        self.departures = Departures(self.pass_on)
+        self.crossings = Crossings()
+        """What goes from the log of the cluster to the local one, or back."""
+        self.departures = Departures(self.pass_on, self.crossings)
         """The way out of every queue."""
         self.remains = Remains()
         """What queues had that are deleted; the owner has some of it freed every turn."""
@@ -254,6 +257,15 @@ class State:
     def usable(self) -> frozenset[str]:
         """The features that may be written."""
         return frozenset(self.features)
+
+    @property
+    def has_two_logs(self) -> bool:
+        """A state does not move messages from one log to the other."""
+        return False
+
+    def crosses(self, source: Queue, target: Queue) -> bool:
+        """Nothing goes from one queue to another here but by records."""
+        return False
 
     @property
     def refuse_publishing(self) -> str:
@@ -437,7 +449,11 @@ class State:
     def add_queue(self, uid: int, options: QueueDeclared) -> Queue:
         """Add a queue, in place of one that has its name."""
         former = self.queues.get(options.name)
-        if former is not None and former.uuid == options.uuid and former.local_writer is not None:
+        here = None if former is None or former.uid > LOCAL_UID else former.local_writer
+        if former is not None and here is not None and not here.is_settled:
+            # This may be of a time before that queue was made: it is judged when all is known.
+            self.set_aside(former, here)
+        elif former is not None and former.uuid == options.uuid and former.local_writer is not None:
             # It is this queue, and this broker had it for itself, or is about to.
             self.set_aside(former, former.local_writer)
         elif former is not None:
@@ -635,8 +651,9 @@ class State:
         """Do nothing: the primary publishes what dies elsewhere, by records."""
         return 0
 
-    def evict(self, queue: Queue, messages: list[Message]) -> None:
+    def evict(self, queue: Queue, messages: list[Message]) -> int:
         """Do nothing: the primary reroutes what had to make room, by records."""
+        return 0
 
     def used(self, queue: Queue) -> None:
         """Do nothing: the primary records that a queue has its first user."""

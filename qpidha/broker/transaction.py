@@ -6,7 +6,12 @@ nothing is. Then everything goes to the log writer in one go, so that it is in o
 whole on disk and on every backup, or not there. The sequence returned is what whoever answers the
 commit waits for. Nothing in a transaction may be elided from its batch, nor count as consumed
 before the batch is committed, so posts are recorded as shared messages and retirements as removals
-of several, which the log leaves alone. Knows nothing of links or of transaction ids. Source: AMQP
+of several, which the log leaves alone.
+
+Posts to one log and retirements from the other are two batches. Then the retirements follow when
+the posts are committed (`queues/crossing.py`), and the commit is answered when all is. A crash
+before may leave the posts without the retirements, or the posts of one log only; never retirements
+without posts. Knows nothing of links or of transaction ids. Source: AMQP
 1.0 section 4.4; Qpid `TxBuffer.cpp`, `TxAccept.cpp`.
 """
 
@@ -358,8 +363,8 @@ class Transaction:
             if not demand.has_news:
                 continue  # All of it is sent again.
             if (
-                len(queue.messages) + demand.count <= queue.max_count
-                and queue.bytes + demand.bytes <= queue.max_bytes
+                queue.staying + demand.count <= queue.max_count
+                and queue.staying_bytes + demand.bytes <= queue.max_bytes
             ):
                 continue
             if queue.ring:
@@ -396,9 +401,13 @@ class Transaction:
             queue.transacted(len(messages), size, is_departure=True)
         # First what makes room, last what may take some; queues that have come to their end stay
         # until all is done.
+        waits = self._waiting(routes)
         leave = self._broker.departures.leave
         sequences += [
-            leave(queue, messages, Cause.ACCEPTED) for queue, messages in accepted.items()
+            queue.cross(messages, Cause.ACCEPTED)
+            if queue in waits
+            else leave(queue, messages, Cause.ACCEPTED)
+            for queue, messages in accepted.items()
         ]
         sequences += [
             self._enqueue(queues, post) for post, queues in zip(self.posts, routes, strict=True)
@@ -420,11 +429,30 @@ class Transaction:
             self._broker.evict(queue, messages)
         rejected = by_fate[Fate.REJECT]
         for retirement in rejected:
-            sequences.append(leave(retirement.queue, [retirement.message], Cause.REJECTED))
+            queue, message = retirement.queue, retirement.message
+            sequences.append(
+                queue.cross([message], Cause.REJECTED)
+                if queue in waits and not queue.passes_on(Cause.REJECTED)
+                else leave(queue, [message], Cause.REJECTED)
+            )
         for queue in dict.fromkeys((*accepted, *(retirement.queue for retirement in rejected))):
             if queue.ends_empty:
                 self._broker.left(queue)
         return max(sequences, default=0)
+
+    def _waiting(self, routes: list[list[Queue]]) -> set[Queue]:
+        """Return the queues that messages leave only when the posts are committed, of which some
+        are in the other log.
+        """
+        if not self._broker.has_two_logs:
+            return set()
+        targets = {queue for queues in routes for queue in queues}
+        sources = {retirement.queue for retirement in self.retirements}
+        return {
+            source
+            for source in sources
+            if any(self._broker.crosses(source, target) for target in targets)
+        }
 
     def _enqueue(self, queues: list[Queue], post: Post) -> int:
         """Put one message on its queues. One that was deleted by what came before, as it was full

@@ -157,6 +157,8 @@ class LocalLog:
         self._bindings: dict[Place, dict[str, Any]] = {}
         self._ends: dict[int, dict[Place, None]] = {}
         """Those that lead to or from a place."""
+        self.has_queues = False
+        """Whether there are, or were, queues of which the messages are recorded here."""
         self.is_settled = False
         """Whether this broker had all that the cluster has since it was started or decided last.
         Before, records may be older than what is here, and nothing is given up for them.
@@ -238,7 +240,7 @@ class LocalLog:
         """A queue is there whose messages are not in the cluster's log: record what is durable."""
         if not queue.durable or queue.logged:
             return
-        queue.local_writer = self
+        self._write_for(queue)
         if queue.uid < LOCAL_UID:
             if queue not in self._places:
                 self.declared(queue)
@@ -251,6 +253,7 @@ class LocalLog:
         log is committed up to there.
         """
         self._needs = max(self._needs, last)
+        self._write_for(queue)
         place = self._place(queue)
         sequence = self._mark(place, is_copy=True)
         if queue.window is not None:
@@ -291,15 +294,20 @@ class LocalLog:
             self._unconfirmed.append((sequence, place))
 
     def _place_own(self, queue: Queue) -> list[Announce]:
-        """Have a queue that was set aside for itself. Another one may have its name."""
+        """Have a queue that was set aside for itself. Another one may have its name: of a time
+        before that queue was made, unless this broker has all that the cluster has.
+        """
+        is_taken = queue.name in self._broker.queues
+        if is_taken and not self.is_settled:
+            return []
         del self._aside[queue.uuid]
-        if queue.name in self._broker.queues:
+        if is_taken:
             self.gone(queue)
             told = gone_here(queue.name, len(queue.messages), NAME_TAKEN)
             queue.close()
             return [told]
         self._broker.place_own(queue)
-        queue.local_writer = self
+        self._write_for(queue)
         queue.promoted()
         return []
 
@@ -652,7 +660,8 @@ class LocalLog:
         self._things[place], self._places[queue] = queue, place
         recorded = _recorded(queue)
         _copy(aside, queue, recorded, queue.own_numbers)
-        queue.go_on_rising(self, recorded)
+        self._write_for(queue)
+        queue.go_on_rising(recorded)
         aside.close()
 
     def _find_again(self, queue: Queue) -> list[Announce]:
@@ -755,6 +764,11 @@ class LocalLog:
         self._places[thing] = place
 
     # -- what the above is made of ----------------------------------------------------------------
+
+    def _write_for(self, queue: Queue) -> None:
+        """Have a queue record its messages here."""
+        queue.local_writer = self
+        self.has_queues = True
 
     def _append(self, record: Record) -> int:
         return LOCAL + self.log.append(record)

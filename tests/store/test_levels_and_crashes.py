@@ -47,7 +47,7 @@ def left_of(main: Log, last: int) -> Log:
 class Run:
     """One queue, those who use it, and what they were told."""
 
-    def __init__(self, seed: int, kind: str) -> None:
+    def __init__(self, seed: int | str, kind: str) -> None:
         self.rng = random.Random(f"{seed} {kind}")
         self.member = Member()
         self.committed = 0
@@ -58,8 +58,13 @@ class Run:
         self.waiting: list[tuple[int, set[str], str]] = []
         self.number = 0
         self.local_committed = 0
+        self.kind = kind
         self.follow()
-        self.member.broker.declare_queue("q", durable=True, arguments=KINDS[kind])
+        self.begin()
+
+    def begin(self) -> None:
+        """Have what there is at the beginning, and have it written."""
+        self.member.broker.declare_queue("q", durable=True, arguments=KINDS[self.kind])
         self.member.broker.declare_exchange(
             "mine", "fanout", durable=True, arguments={"qpid.replicate": "none"}
         )
@@ -162,7 +167,7 @@ class Run:
         self.member.promote()
         self.follow()
         self.local_committed = 0
-        assert not gone(self.member), gone(self.member)
+        self.check_told()
         self.check()
 
     def step_down(self) -> None:
@@ -192,8 +197,12 @@ class Run:
         member.main = main
         self.committed = last
         member.promote()
-        assert not gone(member), gone(member)
+        self.check_told()
         self.check()
+
+    def check_told(self) -> None:
+        """Nothing was told to be gone."""
+        assert not gone(self.member), gone(self.member)
 
     def check(self) -> None:
         queue = self.member.broker.queues["q"]

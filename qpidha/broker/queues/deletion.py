@@ -19,6 +19,8 @@ like any other, with what it still has, and after a failover it is one again. No
 A queue that ended because its users had left ends on the new primary for the same reason; whoever
 asked for a deletion has no answer, and asks again.
 
+What has gone to a queue in the other log is waited for (`crossing.py`): until then the queue stays.
+
 Source: Qpid `Queue.cpp` (destroyed, abandoned).
 """
 
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qpidha.broker.queues.log_writer import BOTH
 from qpidha.broker.queues.walk import Walk
 from qpidha.model.records import Cause
 
@@ -105,13 +108,18 @@ class Deletion(Walk):
         found, size = some(self._following(), most)
         passed = self._passed_on(found)
         is_last = len(passed) == len(found) < most and size < BYTES_A_TURN
-        if is_last:
+        crossing = self.queue.crossing
+        if is_last and not crossing:
             self.finish()
         elif passed:
             # What went to the alternate exchange is before this in the same batch, so no broker has
             # the one without the other.
-            self.sequence = max(self.sequence, self.take(passed))
+            leaving = [message for message in passed if message.sequence not in crossing]
+            self.sequence = max(self.sequence, self.take(leaving))
             self._place = passed[-1].sequence
+        if crossing and not self.is_resting:
+            is_last = False
+            self.sequence = max(self.sequence, *crossing.values())
         count, size = len(passed) + is_last, sum(message.size for message in passed)
         return max(count * WEIGHT, size * PASSED_ON_A_TURN * WEIGHT // BYTES_A_TURN)
 
@@ -121,7 +129,8 @@ class Deletion(Walk):
         """
         queue = self.queue
         if goes_on(queue):
-            return queue.ordering.after(self._place)
+            following = queue.ordering.after(self._place)
+            return (each for each in following if each.sequence not in queue.crossing)
         return (message for message, _ in queue.unplaced.values())
 
     def finish(self) -> None:
@@ -131,10 +140,10 @@ class Deletion(Walk):
         self.end()
 
     def abandon(self) -> None:
-        """Another broker decides from now on, and to it this is a queue like any other. One that it
-        has not ends here.
+        """Another broker decides from now on, and to it this is a queue like any other; so is one
+        that only this broker keeps. One that is in memory only ends here.
         """
-        if self.queue.uid > 0:
+        if self.queue.uid > 0 or self.queue.local_writer is not None:
             self.queue.revive()
         else:
             self._finish(self.queue)
@@ -152,4 +161,10 @@ class Deletion(Walk):
                 break
             self.sequence = max(self.sequence, sequence)
             passed.append(message)
+            # The end of a queue of level `configuration` is recorded in the other log than its
+            # messages, so it waits for them wherever they go.
+            queue = self.queue
+            is_known = queue.uid > 0 and queue.log_writer is None and queue.is_recorded
+            if sequence > BOTH or (sequence and is_known):
+                self.sequence = queue.cross([message], Cause.DELETED)
         return passed

@@ -5,7 +5,9 @@ record, so that it leaves the replicas too and a restart does not bring it back;
 some causes, publish it to where the queue's dead letters go (`dead_letters.py`), or to the queue's
 alternate exchange. All of it happens in one turn, so it is
 one batch of the log: whole on every member or on none. A message that leaves here and arrives there
-is therefore never in both places and never in none, and nothing else is needed for that.
+is therefore never in both places and never in none, and nothing else is needed for that. Where one
+queue is in the log of the cluster and the other in the local log, it leaves when it has arrived
+(`crossing.py`): never in none, though a crash in between may leave it in both.
 
 | cause | when | to the dead letters | else to the alternate exchange |
 |---|---|---|---|
@@ -42,11 +44,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from qpidha.broker.queues.log_writer import BOTH
 from qpidha.model.records import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from qpidha.broker.queues.crossing import Crossings
     from qpidha.broker.queues.log_writer import LogWriter
     from qpidha.model.message import Message
 
@@ -73,13 +77,16 @@ class Source(Protocol):
 class Departures:
     """What happens when messages leave a queue for another reason than that one was accepted."""
 
-    __slots__ = ("pass_on",)
+    __slots__ = ("_crossings", "pass_on")
 
-    def __init__(self, pass_on: Callable[[Any, Message, Cause], int | None]) -> None:
+    def __init__(
+        self, pass_on: Callable[[Any, Message, Cause], int | None], crossings: Crossings
+    ) -> None:
         self.pass_on = pass_on
         """Publish a message to where the queue that it leaves passes it on to; return the sequence
         to wait for, None if it cannot be placed.
         """
+        self._crossings = crossings
 
     def leave(self, queue: Source, messages: Iterable[Message], cause: Cause) -> int:
         """Let messages leave, as one record; return the sequence to wait for, 0 for none. Messages
@@ -102,19 +109,30 @@ class Departures:
         if queue.passes_on(cause):
             passed_on = self._pass_on(queue, leaving, cause)
             if not leaving:
-                return 0
-        sequences = list(leaving)
+                return passed_on
+        return max(passed_on, self._record(queue, list(leaving), cause))
+
+    def record(self, queue: Source, messages: Iterable[Message], cause: Cause) -> int:
+        """Let messages leave that are elsewhere already, as one record; return the sequence to wait
+        for. Those that are no longer there are passed over.
+        """
+        present = queue.messages
+        leaving = [one.sequence for one in messages if present.get(one.sequence) is one]
+        return self._record(queue, leaving, cause) if leaving and not queue.is_replica else 0
+
+    @staticmethod
+    def _record(queue: Source, sequences: list[int], cause: Cause) -> int:
         queue.remove(sequences, cause)
         log_writer = queue.log_writer
         if log_writer is None:
-            return max(passed_on, queue.record_departure(sequences, cause))
+            return queue.record_departure(sequences, cause)
         if queue.syncs:
             log_writer.must_sync = True
-        return max(passed_on, log_writer.dequeue_many(queue.uid, sequences, cause))
+        return log_writer.dequeue_many(queue.uid, sequences, cause)
 
-    def _pass_on(self, queue: Source, leaving: dict[int, Message], cause: Cause) -> int:
-        """Pass messages on, and take those out of `leaving` that have to stay; return the sequence
-        to wait for.
+    def _pass_on(self, queue: Any, leaving: dict[int, Message], cause: Cause) -> int:
+        """Pass messages on, and take those out of `leaving` that have to stay, or to leave later;
+        return the sequence to wait for.
         """
         passed_on = 0
         for sequence, message in list(leaving.items()):
@@ -128,4 +146,7 @@ class Departures:
                 queue.keep(message, cause)
             else:
                 passed_on = max(passed_on, placed)
+                if placed > BOTH:
+                    del leaving[sequence]
+                    self._crossings.add(queue, [message], cause)
         return passed_on

@@ -119,6 +119,7 @@ class IntoLog(LevelWalk):
         queue = self.queue
         self._last = self.sequence = self._log_writer.pass_over(queue.last_number + SPARE)
         if queue.local_writer is not None:
+            queue.is_rising = True
             self.sequence = queue.local_writer.rises(queue, self._last)
 
     def may_begin(self) -> bool:
@@ -167,6 +168,7 @@ class IntoLog(LevelWalk):
     def end(self) -> None:
         """All that is in the log is committed: nothing is this broker's only any more."""
         queue = self.queue
+        queue.is_rising = False
         if self._finished and queue.local_writer is not None and not queue.deleted:
             queue.local_writer.let_go(queue)
             queue.log_writer = self._log_writer

@@ -23,6 +23,10 @@ LOCAL = 1 << 62
 """Places in the log of this broker alone are above this. Who waits for the higher one of a place
 there and one in the cluster's log waits for both: see `store/local_log.py`.
 """
+BOTH = 1 << 63
+"""Places above this are of what goes from one of the two logs to the other, and above all places in
+either: see `crossing.py`.
+"""
 
 
 class LogWriter(Protocol):
@@ -142,6 +146,9 @@ class LocalWriter(Protocol):
     """Where this broker keeps what no other has; implemented by the local log. Every verb returns
     the place to wait for, above LOCAL.
     """
+
+    has_queues: bool
+    """Whether there are, or were, queues of which the messages are recorded here."""
 
     @property
     def system_id(self) -> str:

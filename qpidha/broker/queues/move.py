@@ -1,7 +1,8 @@
 """Move: an administrator takes messages from one queue to another, some a turn (`walk.py`).
 
 - A message comes to the target and leaves its queue in one batch of the log, so it is never on both
-  and never on none, whatever happens in between.
+  and never on none, whatever happens in between. Where the target is in the other log it leaves
+  when it has arrived (`crossing.py`).
 - Those that are available go, in their order, and as many as were asked for. A message that a
   consumer has is not taken from it, and one that is due later stays.
 - What has changed of a message goes with it, such as where it died; how often it was delivered is
@@ -21,6 +22,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, ClassVar
 
 from qpidha.broker.queues.deletion import BYTES_A_TURN, PASSED_ON_A_TURN, WEIGHT, some
+from qpidha.broker.queues.log_writer import BOTH
 from qpidha.broker.queues.queue import Room
 from qpidha.broker.queues.walk import Walk
 from qpidha.model.errors import ProtocolViolation, RefusedRequest
@@ -73,11 +75,15 @@ class Move(Walk):
             put = None if message.acquired else self.carry(message)
             if self.stopped:
                 break
-            if put is not None:
-                sequence = max(sequence, put)
+            if put is None:
+                continue
+            sequence = max(sequence, put)
+            self._left -= 1
+            self.count += 1
+            if put > BOTH:
+                self.queue.cross([message], Cause.MOVED)
+            else:
                 moved.append(message)
-                self._left -= 1
-        self.count += len(moved)
         return max(sequence, self.queue.drop(moved, Cause.MOVED))
 
     def carry(self, message: Message) -> int | None:
@@ -90,15 +96,15 @@ class Move(Walk):
                 pass  # Nobody can read it, and it goes as it is.
         assert self._target is not None
         try:
-            return put(self._target, message, payload, message.expires)
+            return put(self.queue, self._target, message, payload, message.expires)
         except RefusedRequest as error:
             self.stopped = error.text
             return None
 
 
-def put(target: Queue, message: Message, payload: bytes, expires: int) -> int:
-    """Put a message, as `payload`, on a queue that has room for it and takes it; return the
-    sequence to wait for. Raises RefusedRequest, and changes nothing then.
+def put(source: Queue, target: Queue, message: Message, payload: bytes, expires: int) -> int:
+    """Put a message of one queue, as `payload`, on another that has room for it and takes it;
+    return the sequence to wait for. Raises RefusedRequest, and changes nothing then.
     """
     target.check_open()
     if target.intake is not None and not target.intake.selects(payload):
@@ -108,4 +114,5 @@ def put(target: Queue, message: Message, payload: bytes, expires: int) -> int:
         )
     replaced = target.ordering.replaced_by(payload)
     target.check_room(len(payload), Room(replaced=replaced))
-    return target.enqueue(payload, expires, passed=message)
+    sequence = target.enqueue(payload, expires, passed=message)
+    return source.crossing_place(target) or sequence

@@ -78,10 +78,12 @@ from qpidha.model.replication_level import REPLICATE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from qpidha.broker.queues.crossing import Crossings
     from qpidha.broker.queues.dedup import Dedup
     from qpidha.broker.queues.departures import Departures
     from qpidha.broker.queues.dispatch import Consumer, Dispatch
     from qpidha.broker.queues.log_writer import LocalWriter, LogWriter
+    from qpidha.broker.queues.ordering import Ordering
     from qpidha.broker.queues.remains import Remains
     from qpidha.broker.queues.returns import Returns
     from qpidha.broker.queues.spec import QueueSpec
@@ -117,6 +119,7 @@ class QueueHost(Protocol):
     """When the places in the log were given."""
     now: int
 
+    crossings: Crossings
     departures: Departures
     remains: Remains
     returns: Returns
@@ -124,6 +127,15 @@ class QueueHost(Protocol):
     @property
     def usable(self) -> frozenset[str]:
         """The features that may be written."""
+        ...
+
+    @property
+    def has_two_logs(self) -> bool:
+        """Whether some messages are recorded in the local log and others in that of the cluster."""
+        ...
+
+    def crosses(self, source: Queue, target: Queue) -> bool:
+        """Whether a message that goes from one queue to another leaves when it has arrived."""
         ...
 
     @property
@@ -179,8 +191,10 @@ class QueueHost(Protocol):
         """
         ...
 
-    def evict(self, queue: Queue, messages: list[Message]) -> None:
-        """Give messages that had to make room to the queue's alternate exchange."""
+    def evict(self, queue: Queue, messages: list[Message]) -> int:
+        """Give messages that had to make room to the queue's alternate exchange; return the
+        sequence to wait for.
+        """
         ...
 
     def renew(self, queue: Queue) -> None:
@@ -227,6 +241,8 @@ class Queue(Backlog):
         "_own_arrivals",
         "alerts",
         "bindings",
+        "crossing",
+        "crossing_bytes",
         "transacted_in",
         "transacted_in_bytes",
         "transacted_out",
@@ -249,6 +265,7 @@ class Queue(Backlog):
         "is_judged",
         "is_leaving",
         "is_replica",
+        "is_rising",
         "is_searching",
         "is_stopped",
         "is_used",
@@ -351,10 +368,17 @@ class Queue(Backlog):
         """Where messages with such numbers are recorded; None if they are in memory only."""
         self.is_leaving = False
         """Whether it is on its way out of the cluster's log: all is recorded there and here."""
+        self.is_rising = False
+        """Whether it is on its way into the log, or about to be, and the local log has it."""
         self.keeper = ""
         """The system id of the broker that gave it to the cluster's log, or took it out of that,
         and has on its disk what the log lacks; empty if there is none.
         """
+        self.crossing: dict[int, int] = {}
+        """Messages that are on a queue in the other log already, and leave when that is committed
+        (`crossing.py`), by sequence, with the place to wait for; no consumer gets them.
+        """
+        self.crossing_bytes = 0
         self._local = 0
         """The number of the last message that is not logged."""
         self._own_arrivals: Arrivals | None = None
@@ -422,7 +446,17 @@ class Queue(Backlog):
     @property
     def in_flight(self) -> int:
         """How many messages consumers have, and nobody has settled yet."""
-        return self.acquired - len(self.unplaced) - len(self.delayed)
+        return self.acquired - len(self.unplaced) - len(self.delayed) - len(self.crossing)
+
+    @property
+    def staying(self) -> int:
+        """How many messages take up room here: all but those that are elsewhere already."""
+        return len(self.messages) - len(self.crossing)
+
+    @property
+    def staying_bytes(self) -> int:
+        """How many bytes these have."""
+        return self.bytes - self.crossing_bytes
 
     @property
     def priorities(self) -> dict[str, int] | None:
@@ -521,11 +555,10 @@ class Queue(Backlog):
         self.window = None if self.spec.dedup is None else Window(self.spec.dedup)
         self.judge()
 
-    def go_on_rising(self, local_writer: LocalWriter, recorded: int) -> None:
+    def go_on_rising(self, recorded: int) -> None:
         """This broker decides again about a queue that was on its way into the log, and has more
         of it than the log got, which is up to `recorded`.
         """
-        self.local_writer = local_writer
         self.recorded = recorded
         self.unrecorded = (recorded, self.own_numbers)
         self.syncs = self.durable
@@ -555,12 +588,12 @@ class Queue(Backlog):
         """Have all that comes, changes and leaves recorded on this broker too, as the queue is on
         its way out of the log; return the place to wait for.
         """
-        self.local_writer = local_writer
-        self.is_leaving = True
         log_writer = self.log_writer
+        sequence = local_writer.lowers(self, 0 if log_writer is None else log_writer.end)
+        self.is_leaving = True
         self.record_twice(log_writer)
         self.set_fast_path_limit()
-        return local_writer.lowers(self, 0 if log_writer is None else log_writer.end)
+        return sequence
 
     def stop_leaving(self, log_writer: LogWriter | None) -> None:
         """Stay in the log: what was recorded here beside it is of no use."""
@@ -791,8 +824,8 @@ class Queue(Backlog):
         """Whether this is a ring with more over its limits than can leave in one turn."""
         if not self.ring or not self.messages:
             return False
-        limits, count = self.spec.limits, len(self.messages)
-        over_bytes = (self.bytes - limits.max_bytes) * count // max(self.bytes, 1)
+        limits, count, size = self.spec.limits, self.staying, self.staying_bytes
+        over_bytes = (size - limits.max_bytes) * count // max(size, 1)
         return max(count - limits.max_count, over_bytes) > MOST_OVER
 
     def ease(self) -> bool:
@@ -805,8 +838,8 @@ class Queue(Backlog):
     def _ease(self, size: int | None = None) -> None:
         """Be full as it is, or with one of this size more."""
         limits = self.spec.limits
-        self.max_count = max(limits.max_count, len(self.messages) + (size is not None))
-        self.max_bytes = max(limits.max_bytes, self.bytes + (size or 0))
+        self.max_count = max(limits.max_count, self.staying + (size is not None))
+        self.max_bytes = max(limits.max_bytes, self.staying_bytes + (size or 0))
         self.set_fast_path_limit()
 
     @property
@@ -824,7 +857,8 @@ class Queue(Backlog):
         """Return the first `most` of the messages that a ring has over its limits."""
         found: list[Message] = []
         limits = self.spec.limits
-        over, over_bytes = len(self.messages) - limits.max_count, self.bytes - limits.max_bytes
+        over = self.staying - limits.max_count
+        over_bytes = self.staying_bytes - limits.max_bytes
         for message in self.ordering.giving_way(None) if self.ring else ():
             if len(found) >= most or (over <= 0 and over_bytes <= 0):
                 break
@@ -835,10 +869,22 @@ class Queue(Backlog):
 
     def push_out(self, messages: list[Message]) -> int:
         """Let messages leave that are over the limits; return the sequence to wait for."""
-        recorded = self._leave(messages, Cause.OVERFLOW)
+        recorded = self._make_way(messages)
         if self.spec.dead_letters is None:
-            self._host.evict(self, messages)
+            recorded = max(recorded, self._host.evict(self, messages))
+        if self.ends_empty:
+            self._host.left(self)
         return recorded
+
+    def _make_way(self, messages: Sequence[Message]) -> int:
+        """Let messages leave for others; return the sequence to wait for. Where the alternate
+        exchange has them afterwards, and that may be in the other log, `evict` records it.
+        """
+        if self._host.has_two_logs and self.spec.dead_letters is None and self.options.alternate:
+            for message in messages:
+                self.begin_crossing(message, 0)
+            return 0
+        return self._host.departures.leave(self, messages, Cause.OVERFLOW)
 
     def settle(self, room: Room, sequence: int) -> list[Message]:
         """The message of this sequence has come, for which `room` was made; return those that are
@@ -847,7 +893,7 @@ class Queue(Backlog):
         leaving = list(room.leaving)
         if room.is_least:
             newcomer = self.messages[sequence]
-            self._host.departures.leave(self, [newcomer], Cause.OVERFLOW)
+            self._make_way([newcomer])
             if self.spec.dead_letters is None:
                 leaving.append(newcomer)
         self.judge()
@@ -882,10 +928,10 @@ class Queue(Backlog):
         """
         self.check_open()
         size, limits = len(payload), self.spec.limits
-        excess = len(self.messages) + 1 - self.max_count
-        excess_bytes = self.bytes + size - self.max_bytes
+        excess = self.staying + 1 - self.max_count
+        excess_bytes = self.staying_bytes + size - self.max_bytes
         replaced = self.ordering.replaced_by(payload)
-        if replaced is not None:
+        if replaced is not None and replaced.sequence not in self.crossing:
             excess -= 1
             excess_bytes -= replaced.size
         if excess <= 0 and excess_bytes <= 0 and not self._shuts_out(replaced):
@@ -906,7 +952,10 @@ class Queue(Backlog):
 
     def _are_first(self, messages: list[Message]) -> bool:
         """Whether no consumer has a message that should give way before one of these."""
-        return not any(message.acquired for message in self.ordering.before(messages[-1]))
+        return not any(
+            message.acquired and message.sequence not in self.crossing
+            for message in self.ordering.before(messages[-1])
+        )
 
     def _shuts_out(self, replaced: Message | None) -> bool:
         """Whether no message is taken, as one was refused and there is too much here since; but one
@@ -977,8 +1026,11 @@ class Queue(Backlog):
         rest = len(room.leaving) - len(leaving)
         if rest and self.is_eased and not may_exceed:
             raise self._full(len(payload), f", for which {len(room.leaving)} have to leave first")
-        self._host.departures.leave(self, leaving, Cause.OVERFLOW)
-        is_kept = any(message.sequence in self.messages for message in leaving)
+        self._make_way(leaving)
+        is_kept = any(
+            message.sequence in self.messages and message.sequence not in self.crossing
+            for message in leaving
+        )
         if self.spec.dead_letters is not None and is_kept and not may_exceed:
             raise self._full(len(payload), self._why_kept())
         if rest:
@@ -1003,8 +1055,11 @@ class Queue(Backlog):
         """Raise LimitExceeded if there is no room, though it was made."""
         if room.is_least:
             return
-        count = len(self.messages) - (room.replaced is not None)
-        held = self.bytes - (0 if room.replaced is None else room.replaced.size)
+        replaced = room.replaced
+        if replaced is not None and replaced.sequence in self.crossing:
+            replaced = None
+        count = self.staying - (replaced is not None)
+        held = self.staying_bytes - (0 if replaced is None else replaced.size)
         is_full = count >= self.max_count or held + size > self.max_bytes
         if is_full or self._shuts_out(room.replaced):
             raise self._full(size)
@@ -1045,7 +1100,8 @@ class Queue(Backlog):
         return 0
 
     def _release(self, message: Message) -> None:
-        if message.acquired and message.sequence in self.messages:
+        is_here = message.sequence in self.messages and message.sequence not in self.crossing
+        if message.acquired and is_here:
             message.acquired = False
             message.released += 1
             self.acquired -= 1
@@ -1077,7 +1133,7 @@ class Queue(Backlog):
         one consumer, with which it may die. The consumer may say when it is due, `at` a time that
         may be over.
         """
-        if message.sequence not in self.messages:
+        if message.sequence not in self.messages or message.sequence in self.crossing:
             return 0
         is_buried = not_to is not None and self.spec.delivery_limit.buries
         if is_buried:
@@ -1201,11 +1257,13 @@ class Queue(Backlog):
 
     def remove(self, sequences: Iterable[int], cause: int = ACCEPTED) -> None:
         """Forget messages that left; senders may go on."""
-        if self.unplaced or self.delayed or self.is_watched:
+        if self.unplaced or self.delayed or self.crossing or self.is_watched:
             sequences = list(sequences)
             for sequence in sequences:
                 self.unplaced.pop(sequence, None)
                 self.delayed.pop(sequence, None)
+                if self.crossing.pop(sequence, None) is not None and sequence in self.messages:
+                    self.crossing_bytes -= self.messages[sequence].size
         super().remove(sequences, cause)
         if self.is_watched:
             self._settled(list(sequences))
@@ -1281,6 +1339,47 @@ class Queue(Backlog):
         self.delayed.pop(message.sequence, None)
         self.unplaced.setdefault(message.sequence, (message, cause))
         self._settled([message.sequence])
+
+    def begin_crossing(self, message: Message, place: int) -> None:
+        """Have nobody get a message that is on a queue in the other log already, until it leaves:
+        who waits for that waits for `place`.
+        """
+        sequence = message.sequence
+        if not message.acquired:
+            self.acquire(message)
+        self.delayed.pop(sequence, None)
+        self.unplaced.pop(sequence, None)
+        if sequence not in self.crossing:
+            self.crossing_bytes += message.size
+        self.crossing[sequence] = place
+        self._settled([sequence])
+
+    def cross(self, messages: Sequence[Message], cause: Cause) -> int:
+        """Let messages leave when what this turn records is committed, for they are on a queue in
+        the other log since then; return the place to wait for.
+        """
+        return self._host.crossings.add(self, messages, cause)
+
+    def crossing_place(self, target: Queue) -> int:
+        """Return the place to wait for with what goes to another queue in this turn and leaves when
+        it has arrived; 0 if it may leave at once.
+        """
+        host = self._host
+        return host.crossings.place() if host.crosses(self, target) else 0
+
+    def stop_crossing(self, message: Message) -> None:
+        """Keep such a message, for it is another broker's to say whether it leaves."""
+        if self.crossing.pop(message.sequence, None) is None:
+            return
+        self.crossing_bytes -= message.size
+        message.acquired = False
+        self.acquired -= 1
+        self.restore(message)
+
+    def _clear(self) -> tuple[dict[int, Message], Ordering]:
+        self.crossing.clear()
+        self.crossing_bytes = 0
+        return super()._clear()
 
     def holds(self, sequence: int) -> bool:
         """Whether a message that counts as acquired is with nobody: it could not be placed, or is
@@ -1411,6 +1510,8 @@ class Queue(Backlog):
         if not self.logged:
             self._local = max(self._local, self.ordering.last)
         self.inherited = self.ordering.last
+        self.crossing.clear()
+        self.crossing_bytes = 0
         for sequence, (message, _) in self.unplaced.items():
             # Another broker did not know of that, and may have had somebody give it back for later.
             if sequence not in self.delayed:

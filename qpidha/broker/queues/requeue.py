@@ -56,7 +56,7 @@ class Requeue(Move):
             queue = self._queues.get(name)
             if queue is None:
                 queue = self._queues[name] = self._find(name)
-            return put(queue, message, payload, 0)
+            return put(self.queue, queue, message, payload, 0)
         except RefusedRequest as error:
             self._refusals[name] = error.text
             return None

@@ -56,10 +56,10 @@ class Trim(Walk):
             weight = WEIGHT
         most = max(min(most, PASSED_ON_A_TURN * WEIGHT) // weight, 1)
         found = [] if queue.deleted else list(queue.at_once(queue.surplus(most)))
-        depth = len(queue.messages)
+        depth = queue.staying
         if found:
             self.sequence = max(self.sequence, self.take(found))
-        gone = depth - len(queue.messages)
+        gone = depth - queue.staying
         self.count += gone
         if not gone or not queue.ease():
             queue.tighten()

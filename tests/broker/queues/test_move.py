@@ -82,7 +82,7 @@ def test_a_target_that_takes_nothing_before_it_is_down_again_makes_no_dead_lette
         },
     )
     broker.declare_queue("dead")
-    target = broker.queues["target"]
+    source, target = broker.queues["source"], broker.queues["target"]
     send(broker, "target", *"abcd")
     with pytest.raises(LimitExceeded):
         send(broker, "target", "e")
@@ -92,7 +92,7 @@ def test_a_target_that_takes_nothing_before_it_is_down_again_makes_no_dead_lette
     with pytest.raises(LimitExceeded):
         broker.move("source", "target")
     with pytest.raises(LimitExceeded):
-        put(target, next(iter(broker.queues["source"].messages.values())), b"f", 0)
+        put(source, target, next(iter(source.messages.values())), b"f", 0)
     assert len(broker.queues["dead"].messages) == 1
     a_taker(target, 1, settles=True)
     broker.dispatch(0)
