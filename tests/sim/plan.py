@@ -102,6 +102,10 @@ class Plan:
     """Queues with a single active consumer (`activating.py`)."""
     remembers: int = 0
     """How often a policy changes what the queues remember (`remembering.py`)."""
+    crosses: int = 0
+    """How often something is done with queues of which one is in the log and one is not
+    (`crossing.py`).
+    """
     keeps: int = 0
     """How often something is done with queues that one broker keeps for itself (`keeping.py`)."""
 

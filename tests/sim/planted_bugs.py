@@ -17,6 +17,7 @@ from qpidha.broker.exchange import ConsistentHashExchange
 from qpidha.broker.federation import Federation
 from qpidha.broker.policy import Policies
 from qpidha.broker.queues.backlog import Backlog
+from qpidha.broker.queues.crossing import Ends
 from qpidha.broker.queues.dedup import Window
 from qpidha.broker.queues.departures import Departures
 from qpidha.broker.queues.dispatch import RoundRobin, SingleActive
@@ -697,6 +698,16 @@ def record_once() -> AbstractContextManager[None]:
     return replaced((Queue, "record_twice", once))
 
 
+def leave_before_arrival() -> AbstractContextManager[None]:
+    """Let a message that goes to a queue in the other log leave in the turn that puts it there."""
+    return replaced((Broker, "crosses", lambda self, source, target: False))
+
+
+def leave_before_sync() -> AbstractContextManager[None]:
+    """Let it leave one turn later, whatever is committed."""
+    return replaced((Ends, "covers", lambda self, other: True))
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
@@ -758,6 +769,8 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         forget_local_dequeue,
         forget_the_rest,
         record_once,
+        leave_before_arrival,
+        leave_before_sync,
     )
 }
 NEEDS: dict[str, Callable[[Any], object]] = {
@@ -804,5 +817,7 @@ NEEDS: dict[str, Callable[[Any], object]] = {
     "forget-local-dequeue": attrgetter("plan.keeps"),
     "forget-the-rest": attrgetter("plan.keeps"),
     "record-once": lambda run: run.plan.levels or run.plan.keeps,
+    "leave-before-arrival": attrgetter("plan.crosses"),
+    "leave-before-sync": attrgetter("plan.crosses"),
 }
 """Bug -> what a run needs to show it, if most runs have nothing of that."""

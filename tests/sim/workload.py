@@ -20,6 +20,7 @@ from tests.sim import checkers, faults
 from tests.sim.activating import WANT, activate, check_fenced, single_actives
 from tests.sim.clients import ModelTransport, Mover, Receiver, Sender
 from tests.sim.clocks import promoted_unheard, set_clocks
+from tests.sim.crossing import crossing, draw_crossing
 from tests.sim.dying import die, died_whole
 from tests.sim.grouping import MOODS, group, group_of, groups
 from tests.sim.hashing import bucket_of, draw_hashing, hashed_once, hashing, way
@@ -72,6 +73,7 @@ class Run(Network):
         set_clocks(plan, seed)
         remember(plan, seed)
         draw_keeping(plan, seed)
+        draw_crossing(plan, seed)
         self.facts = Facts(levels=bool(plan.levels), valued=plan.valued, first=QUEUES[0])
         self.memory = Memory(self) if plan.remembers else None
         self.keeping: Keeping | None = None
@@ -156,6 +158,7 @@ class Run(Network):
                     levels(self),
                     remembering(self),
                     keeping(self),
+                    crossing(self),
                 ):
                     self.world.run_for(self.plan.length)
                     self.heal()
