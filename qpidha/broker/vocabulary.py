@@ -334,15 +334,15 @@ _OPTION = "The option of a declaration, given as an argument."
 _OFF = (False, "false", "False")
 _OTHER_NAME = "it is not RabbitMQ's name"
 _USE_DEAD_LETTERS = f"{DEAD_LETTER_EXCHANGE}=/queues/NAME takes messages that die, for all reasons"
-_ONE_LOG = "the brokers of a cluster have one log: a queue is on all of them or on one"
-_ONE_PRIMARY = "all queues are served by the primary of the cluster and are on every broker"
+_ONE_LOG = "a queue is on all brokers of a cluster or on one: they share one log"
+_ONE_PRIMARY = "the primary serves all queues, and every broker has them"
 _NO_STREAMS = "streams are not offered"
-_NO_BUCKETS = "each group has a consumer of its own choice"
-_OTHER_LAST_VALUES = "without the key messages would replace each other here, and not in Artemis"
-_NO_PAGING = "what is in memory is limited by bytes, and is on disk beyond that by itself"
-_NO_DELAY = "messages are given out as soon as they are there"
+_NO_BUCKETS = "a group is not put into a bucket: each gets a consumer by itself"
+_OTHER_LAST_VALUES = "messages without the key replace each other here; in Artemis they do not"
+_NO_PAGING = "a queue keeps a number of bytes in memory, and the rest on disk"
+_NO_DELAY = "messages are delivered as soon as they arrive"
 LEAVE_OUT = "leave it out"
-_ROUTE = "qpid-ha route add NAME, or qpid-route: a route is a record of the cluster"
+_ROUTE = "make a route: qpid-ha route add NAME, or qpid-route"
 _SAY_MEMORY = f"say by {MEMORY} how many bytes of a queue are in memory"
 
 _QUEUES = (
@@ -350,7 +350,7 @@ _QUEUES = (
         Kind.QUEUE,
         MAX_COUNT,
         QPID,
-        "Most messages on the queue, those that consumers have included.",
+        "Most messages on the queue, including those that consumers have.",
         values="a whole number; 0 is no limit",
         default="no limit",
         example=5,
@@ -886,7 +886,7 @@ _QUEUES = (
         Kind.QUEUE,
         "qpid.group_timestamp",
         QPID,
-        "no time of arrival is kept",
+        "brokers do not keep the time of arrival",
         hint="let senders set the creation-time",
         harmless=(*_OFF, 0),
     ),
@@ -946,7 +946,7 @@ _QUEUES = (
     *_each_refused(
         Kind.QUEUE,
         QPID,
-        "a queue does not know which connections are those of its receiver",
+        "a queue does not know which connections belong to its receiver",
         {"no-local": True, "qpid.no-local": True},
         hint=f"name the container with {NO_LOCAL}, or receive from an exchange with the filter "
         f"{NO_LOCAL_FILTER}",
@@ -955,7 +955,7 @@ _QUEUES = (
     *_each_refused(
         Kind.QUEUE,
         QPID,
-        "messages are marked where they cross a link, and a route says what it excludes",
+        "links mark messages by themselves, and a route names the marks that it excludes",
         {"qpid.trace.id": "mark", "qpid.trace.exclude": "mark"},
         hint=LEAVE_OUT,
     ),
@@ -986,7 +986,7 @@ _QUEUES = (
     *_each_refused(
         Kind.QUEUE,
         QPID,
-        "replication is by the log of the cluster",
+        "the cluster replicates its log, not single queues",
         {"qpid.ha-repsub": "x", "qpid.queue_event_generation": "x", "qpid.persist_last_node": "x"},
         hint=f"use {REPLICATE}",
     ),
@@ -996,7 +996,7 @@ _QUEUES = (
             ("ring-size", 5, "it is not Qpid's name", f"{MAX_COUNT} and {POLICY_TYPE}={RING}"),
             ("last-value-key", "key", _OTHER_LAST_VALUES, f"{LAST_VALUE_KEY} names the key"),
             ("group-buckets", 4, _NO_BUCKETS, LEAVE_OUT),
-            ("group-first-key", "first", "messages of groups are not marked", LEAVE_OUT),
+            ("group-first-key", "first", "the first message of a group is not marked", LEAVE_OUT),
             ("consumers-before-dispatch", 2, _NO_DELAY, LEAVE_OUT),
             ("delay-before-dispatch", 100, _NO_DELAY, LEAVE_OUT),
             ("auto-delete-delay", 1000, "it is not Qpid's name", f"{AUTO_DELETE_TIMEOUT}=SECONDS"),
@@ -1017,9 +1017,9 @@ _QUEUES = (
         _refused(Kind.QUEUE, name, ARTEMIS, reason, hint=LEAVE_OUT, example=True, harmless=_OFF)
         for name, reason in (
             ("last-value", _OTHER_LAST_VALUES),
-            ("non-destructive", "receivers choose whether they browse"),
+            ("non-destructive", "each receiver chooses whether it browses"),
             ("purge-on-no-consumers", "messages stay when consumers leave"),
-            ("group-rebalance", "a group is free as soon as all of it is settled"),
+            ("group-rebalance", "a group may change its consumer when all of it is settled"),
         )
     ),
 )
@@ -1057,7 +1057,7 @@ _ORDERS = (
         Kind.QUEUE,
         LEGACY_KEY,
         QPID,
-        "it is a property of messages",
+        "it is a property of messages, and no argument of a queue",
         hint=f"{LAST_VALUE_KEY}={LEGACY_KEY} declares the queue",
         example="key",
     ),
@@ -1158,7 +1158,7 @@ _SEVERAL = (
             kind,
             REPLICATE,
             QPID,
-            "How much of it other brokers get to know.",
+            "What other brokers get: nothing, the object, or its messages too.",
             values=", ".join(LEVELS),
             default="ha-replicate",
             example="none",
@@ -1217,7 +1217,7 @@ _EXCHANGES = (
     *_each_refused(
         Kind.EXCHANGE,
         QPID,
-        "exchanges keep no messages and no counters in them",
+        "exchanges do not number or keep messages",
         {"qpid.msg_sequence": True, "qpid.ive": True},
         hint=LEAVE_OUT,
         harmless=(*_OFF, 0),
@@ -1226,7 +1226,7 @@ _EXCHANGES = (
         Kind.EXCHANGE,
         "internal",
         RABBITMQ,
-        "every exchange may be published to",
+        "clients may publish to every exchange",
         hint=LEAVE_OUT,
         example=True,
         harmless=_OFF,
@@ -1235,7 +1235,7 @@ _EXCHANGES = (
         Kind.EXCHANGE,
         "x-delayed-type",
         RABBITMQ,
-        "every exchange takes messages that are to be delivered later",
+        "every exchange accepts delayed messages",
         hint=f"declare one of that type, and annotate messages with {DELIVERY_DELAY}",
         example="direct",
     ),
@@ -1276,7 +1276,7 @@ _BINDINGS = (
         Kind.BINDING,
         "qpid.exclusive-binding",
         QPID,
-        "a key may have any number of queues",
+        "several queues may be bound with one key",
         hint="unbind the other queues",
         example=True,
         harmless=_OFF,
@@ -1293,7 +1293,7 @@ _BINDINGS = (
     *_each_refused(
         Kind.BINDING,
         QPID,
-        "routes are not made by bindings",
+        "a binding does not make a route",
         {"qpid.fed.op": "x", "qpid.fed.origin": "x"},
         hint=_ROUTE,
     ),
@@ -1309,7 +1309,7 @@ _POLICIES = (
         "ha-mode",
         RABBITMQ,
         REPLICATE,
-        f"all is {REPLICATE}={ALL}. Of exactly and nodes there is none: {_ONE_LOG}.",
+        f"all is {REPLICATE}={ALL}. exactly and nodes are refused: {_ONE_LOG}.",
         values="all; how many brokers there are is the choice of a cluster",
         read=_one_of(all=ALL),
         why=_ONE_LOG,
@@ -1329,8 +1329,8 @@ _POLICIES = (
         _refused(Kind.POLICY, name, RABBITMQ, reason, hint=hint, example=example, harmless=harmless)
         for name, example, reason, hint, harmless in (
             ("target-group-size", 3, _ONE_LOG, LEAVE_OUT, ()),
-            ("federation-upstream", "up", "links are not made by policies", _ROUTE, ()),
-            ("federation-upstream-set", "all", "links are not made by policies", _ROUTE, ()),
+            ("federation-upstream", "up", "a policy does not make a link", _ROUTE, ()),
+            ("federation-upstream-set", "all", "a policy does not make a link", _ROUTE, ()),
             ("ha-params", 2, _ONE_LOG, f"{REPLICATE}={ALL} puts a queue on all brokers", ()),
             ("ha-sync-mode", "manual", _CATCH_UP, LEAVE_OUT, ("automatic",)),
             ("ha-sync-batch-size", 4096, _CATCH_UP, LEAVE_OUT, ()),
@@ -1484,7 +1484,7 @@ _CAPABILITIES = (
         Kind.TARGET,
         VOLATILE,
         RABBITMQ,
-        "it is for who receives replies",
+        "it is for the receiver of replies",
         hint="send to the reply-to of the request",
     ),
 )
@@ -1539,7 +1539,7 @@ _LINKS = (
     *(
         _refused(Kind.LINK, name, RABBITMQ, reason, hint=LEAVE_OUT, example=example)
         for name, example, reason in (
-            ("x-cancel-on-ha-failover", True, "the connection ends when the primary does"),
+            ("x-cancel-on-ha-failover", True, "the connection ends with the primary"),
             ("x-stream-offset", "first", _NO_STREAMS),
         )
     ),
@@ -1547,7 +1547,7 @@ _LINKS = (
         Kind.LINK,
         "com.microsoft:epoch",
         AZURE,
-        "a receiver does not end another one",
+        "a new receiver does not end another one",
         hint="declare the queue exclusive",
         example=1,
     ),

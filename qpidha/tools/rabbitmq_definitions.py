@@ -224,7 +224,7 @@ def _exchange(found: FromRabbit, row: Mapping[str, Any], where: str) -> None:
             Verdict.IGNORED,
             one.title,
             "internal",
-            "every exchange may be published to; rules of the acl-file can deny it",
+            "clients may publish to every exchange; rules of the acl-file can deny it",
         )
     arguments = dict(row.get("arguments", {}))
     alternate = arguments.pop("alternate-exchange", "")
