@@ -72,6 +72,8 @@ WINDOW = 4 << 20
 """Bytes that may be on their way to a replica, unless one message has more."""
 MOST_HELD = 100_000_000
 """Messages that a replica may say that it has."""
+MOST_REFUSED = 1000
+"""Brokers that are remembered to be refused a queue, which is told once."""
 MOST_BEHIND = 200_000
 """Departures that may wait to be told; with more the stream ends, and begins anew."""
 
@@ -572,6 +574,8 @@ class Sources:
         self.wanting: dict[Stream, None] = {}
         """Those that have something to do in this turn; others cost it nothing."""
         self._watchers: dict[Queue, Watcher] = {}
+        self._refused: dict[tuple[str, str], str] = {}
+        """(container, queue) -> why that broker has no replica of it, as it was told."""
 
     def follow(
         self, connection_id: int, peer: str, follow: Follow, check: Callable[[str], None]
@@ -580,11 +584,17 @@ class Sources:
         if connection_id in self.streams:
             raise ProtocolViolation("this connection has the stream of a queue already")
         refused = self._refusal(follow, check)
+        key = peer.partition(" at ")[0], follow.queue
         if refused is not None:
-            text = f"no replica of queue {follow.queue} for {peer}: {refused.text}"
-            self._announce("info", text, REPLICA_NOT_SERVED)
+            if self._refused.get(key) != refused.text:
+                if len(self._refused) >= MOST_REFUSED:
+                    self._refused.clear()
+                self._refused[key] = refused.text
+                text = f"no replica of queue {follow.queue} for {peer}: {refused.text}"
+                self._announce("info", text, REPLICA_NOT_SERVED)
             self._send(connection_id, refused)
             return
+        self._refused.pop(key, None)
         queue = self._node.broker.queues[follow.queue]
         stream = Stream(self._node, queue, follow, peer)
         self.streams[connection_id] = stream

@@ -11,6 +11,7 @@ from qpidha.broker.credit import MEMORY_LIMIT
 from qpidha.broker.queues.dead_letters import DEAD_LETTER_EXCHANGE, DEAD_LETTER_KEY
 from qpidha.management.report import explained
 from qpidha.model.errors import ConnectionForced, PreconditionFailed
+from qpidha.model.event_codes import REPLICA_NOT_SERVED
 from qpidha.model.event_log import LinkChange
 from qpidha.model.features import QUEUE_REPLICATION
 from qpidha.model.telling import MOST_TIMES
@@ -355,3 +356,19 @@ def test_how_far_a_replica_is_behind_is_read_once(
     assert behind == [20] * 5
     (replica,) = machine.node.replication.replicas.active.values()
     assert len(read) == len(replica.inbox) > 0
+
+
+def test_that_a_source_has_no_replica_for_somebody_is_told_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes: list[str] = []
+    monkeypatch.setattr(
+        stage, "announced", lambda machine, line: codes.append(line.event_code), raising=False
+    )
+    for _ in range(2):
+        broker(stage.source).delete_queue(QUEUE)
+        stage.world.run_for(30 * SECOND)
+        assert codes.count(REPLICA_NOT_SERVED) == 1
+        broker(stage.source).declare_queue(QUEUE, durable=True)
+        stage.settle(stage.is_the_same)
+        codes.clear()
