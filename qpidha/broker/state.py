@@ -230,6 +230,13 @@ class State:
         """
         self.federation = Federation()
         """Links to other brokers, and the routes over them."""
+        self._open_ways_out()
+        self.totals = Totals()
+        self._passive = False
+        self._add_built_in_exchanges()
+
+    def _open_ways_out(self) -> None:
+        """Let messages leave queues, for good or for other queues."""
         self.crossings = Crossings()
         """What goes from the log of the cluster to the local one, or back."""
         self.departures = Departures(self.pass_on, self.crossings)
@@ -238,9 +245,6 @@ class State:
         """What queues had that are deleted; the owner has some of it freed every turn."""
         self.returns = Returns()
         """What consumers had that are gone."""
-        self.totals = Totals()
-        self._passive = False
-        self._add_built_in_exchanges()
 
     @property
     def passive(self) -> bool:
