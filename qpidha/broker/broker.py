@@ -725,7 +725,9 @@ class Broker(State):
         """
         queue = self.find_queue(name)
         if queue is None:
-            raise NotFound(f"There is no queue {name}", hint="Declare it first.")
+            raise NotFound(
+                f"There is no queue {name}", hint="Is the name right? If so, declare it first."
+            )
         self._check_stays(queue, or_resting=or_resting)
         return queue
 
@@ -1077,7 +1079,9 @@ class Broker(State):
         """Return an exchange; NotFound if there is none of this name."""
         exchange = self.exchanges.get(name)
         if exchange is None:
-            raise NotFound(f"There is no exchange {name}", hint="Declare it first.")
+            raise NotFound(
+                f"There is no exchange {name}", hint="Is the name right? If so, declare it first."
+            )
         return exchange
 
     def bind(
@@ -1213,7 +1217,10 @@ class Broker(State):
         """
         exchange = self.exchanges.get(exchange_name)
         if exchange is None:
-            raise NotFound(f"There is no exchange {exchange_name}", hint="Declare it first.")
+            raise NotFound(
+                f"There is no exchange {exchange_name}",
+                hint="Is the name right? If so, declare it first.",
+            )
         exchange.received += 1
         exchange.bytes_received += len(payload)
         steps = self._publish_steps
