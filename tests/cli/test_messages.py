@@ -223,11 +223,12 @@ def test_row_120_messages_are_shown_and_moved(at: Run) -> None:
     assert [message["body"]["text"] for message in found] == ["one", "two"]
     said = at("queue", "peek", "q", "3")
     assert said.code == 1 and "has 2 messages" in said.err
-    at("queue", "add", "small", "--max-queue-count", "1")
-    said = at("queue", "move", "q", "small")
-    assert said.code == 1 and "1 messages moved to small, 1 left" in said.err
-    assert "small is full" in said.err
-    assert at("queue", "move", "small", "q").code == 0
+    at("queue", "add", "tight", "--max-queue-count", "1")
+    said = at("queue", "move", "q", "tight")
+    assert said.code == 1 and "1 messages moved to tight, 1 left" in said.err
+    assert "tight is full" in said.err
+    assert at("queue", "move", "tight", "q").code == 0
+    assert at("queue", "del", "tight").code == 0
     shown = json.loads(at("queue", "show", "q", "-o", "json").out)["queue"]
     assert (shown["name"], shown["messages"]) == ("q", 2)
     found = at("queue", "show", "q").out
