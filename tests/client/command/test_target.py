@@ -23,7 +23,12 @@ from qpidha.runtime.sockets import admin_socket_path
 def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setenv("QPIDHA_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr("os.getuid", lambda: 1000)  # root's daemons of this machine are not ours
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    folders = {0: str(tmp_path / "of-root")}  # root's daemons of this machine are not ours
+    monkeypatch.setattr(
+        "qpidha.model.paths.admin_folder",
+        lambda env, uid: folders.get(uid) or admin_folder(env, uid),
+    )
     return tmp_path
 
 
