@@ -1269,7 +1269,13 @@ class Node:
             if self.wal.disk.free_space() >= 0:
                 report["journal"]["free"] = self.wal.disk.free_space()
         if self.local is not None:
-            report["local_journal"] = {**self.local.wal.report(), "syncs": self.local.log.syncs}
+            kept = self.local.kept
+            report["local_journal"] = {
+                **self.local.wal.report(),
+                "syncs": self.local.log.syncs,
+                "queues": len(kept),
+                "messages": sum(kept.values()),
+            }
         report |= self.replication.report()
         report["set_aside"] = list(self.wal.set_aside) if self.wal is not None else []
         report["records_set_aside"] = self.wal.records_set_aside if self.wal is not None else 0

@@ -58,6 +58,20 @@ def candidates(statuses: list[Status], primary: Status | None) -> list[Status]:
     )
 
 
+def only_here(status: dict[str, Any]) -> str:
+    """Say which messages a broker has that no other one has, from its status; empty for none."""
+    kept = status.get("local_journal") or {}
+    messages, queues = int(kept.get("messages") or 0), int(kept.get("queues") or 0)
+    if not messages:
+        return ""
+    of_messages = f"{messages:,} message{'' if messages == 1 else 's'}"
+    of_queues = f"{queues:,} queue{'' if queues == 1 else 's'}"
+    return (
+        f"{of_messages} on {of_queues} that are not replicated, only on "
+        f"{status.get('name') or status.get('address')}: there again when it is primary again"
+    )
+
+
 def plan_line(primary: Status | None, target: Status | None) -> str:
     """Say in a line from which broker to which the role would go."""
     return (

@@ -295,6 +295,12 @@ METRICS: tuple[Row, ...] = (
         _journal("syncs", "local_journal"),
     ),
     Row(
+        "local_messages",
+        "Messages that only this broker has, as they are not replicated.",
+        _journal("messages", "local_journal"),
+    ),
+    Row("local_queues", "Queues with such messages.", _journal("queues", "local_journal")),
+    Row(
         "journal_sync_seconds",
         "How long the disk took for each sync that acknowledgements wait for.",
         _nothing,

@@ -14,6 +14,7 @@ from qpidha.client.handover import (
     candidates,
     loss_of,
     named,
+    only_here,
     plan_line,
     plan_rows,
     primary_of,
@@ -237,7 +238,7 @@ async def _switchover(params: Params, ask: Ask, status: dict[str, Any]) -> Plan:
         fit = [one]
     line = plan_line(primary, fit[0] if fit else None)
     return {
-        "plan": [line, MANAGED],
+        "plan": [line, *_staying(status), MANAGED],
         "primary": primary and primary[0],
         "target": fit[0][0] if fit else None,
         "brokers": plan_rows(statuses, primary),
@@ -265,7 +266,13 @@ async def _demote(params: Params, ask: Ask, status: dict[str, Any]) -> Plan:
         text = f"{status['name']} is {status['state']}, and was no primary: nothing is changed"
         return {"plan": [text]}
     text = f"{status['name']} would step down from epoch {status['epoch']}, and go on as a backup"
-    return {"plan": [text, MANAGED]}
+    return {"plan": [text, *_staying(status), MANAGED]}
+
+
+def _staying(status: dict[str, Any]) -> list[str]:
+    """Say what the next primary will not have, if the broker that is asked is the primary."""
+    stays = only_here(status) if status["state"] in PRIMARY_STATES else ""
+    return [f"stays behind: {stays}"] if stays else []
 
 
 async def _recover(params: Params, ask: Ask, status: dict[str, Any]) -> Plan:

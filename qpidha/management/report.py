@@ -103,6 +103,24 @@ SHOWN_QUEUES = 5
 """Queues that are named; those with the most unreplicated messages."""
 
 
+def _only_here(node: ManagedNode, status: dict[str, Any]) -> dict[str, Any]:
+    """Report the messages that no other broker has, and the queues with most of them."""
+    kept = [
+        queue
+        for queue in node.broker.queues.values()
+        if queue.local_writer is not None and not queue.logged and queue.messages
+    ]
+    kept.sort(key=lambda queue: (-len(queue.messages), queue.name))
+    journal = status.get("local_journal", {})
+    return {
+        "only_here_messages": journal.get("messages", 0),
+        "only_here_queues": journal.get("queues", 0),
+        "only_here": [
+            {"name": queue.name, "messages": len(queue.messages)} for queue in kept[:SHOWN_QUEUES]
+        ],
+    }
+
+
 def explained(node: ManagedNode) -> dict[str, Any]:
     """Report the causes that acknowledgements wait for, the queues that they block, queues that
     have stopped their senders or have messages without a place, and links, routes and replicas that
@@ -155,6 +173,7 @@ def explained(node: ManagedNode) -> dict[str, Any]:
             {"name": queue.name, "unplaced": len(queue.unplaced), "why": queue.why_unplaced}
             for queue in unplaced[:SHOWN_QUEUES]
         ],
+        **_only_here(node, status),
         "set_aside": status.get("set_aside", []),
         "records_set_aside": status.get("records_set_aside", 0),
         "waits": node.explain(),

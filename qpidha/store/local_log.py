@@ -439,6 +439,12 @@ class LocalLog:
             return 0
         return self._append(Unbound(source, target, key))
 
+    @property
+    def kept(self) -> dict[Queue, int]:
+        """The queues with messages that no other broker has, and how many each has."""
+        queues = (thing for thing in self._things.values() if isinstance(thing, Queue))
+        return {queue: count for queue in queues if (count := _only_here(queue))}
+
     # -- turns ------------------------------------------------------------------------------------
 
     @property
@@ -955,6 +961,16 @@ def _apply_to(queue: Queue, record: Record) -> None:
 def _level_changed(place: int, mark: Mark) -> LevelChanged:
     """Return the record of a mark."""
     return LevelChanged(place, mark.level, logged=not mark.is_copy, own_numbers=mark.own_numbers)
+
+
+def _only_here(queue: Queue) -> int:
+    """Return how many messages of a queue are not in the log of the cluster: all, or of one that is
+    on its way into that, those that are still to be recorded there.
+    """
+    if not queue.logged:
+        return len(queue.messages)
+    recorded, last = queue.unrecorded
+    return queue.ordering.count_after(recorded) - queue.ordering.count_after(last)
 
 
 def _recorded(queue: Queue) -> int:

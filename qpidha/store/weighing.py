@@ -58,8 +58,8 @@ class Weighing:
                 window = queue.window
                 keys = len(window) if window is not None else 0
                 self._weight += queue.bytes + PER_MESSAGE * (len(queue.messages) + keys)
-                if queue.may_pass_on:
-                    self._may_die += queue.bytes + PER_DEATH * len(queue.messages)
+            if (queue.logged or queue.local_writer is not None) and queue.may_pass_on:
+                self._may_die += queue.bytes + PER_DEATH * len(queue.messages)
         if not self._left:
             objects = sum(1 + len(exchange.incoming) for exchange in broker.exchanges.values())
             self.weight = self._weight + PER_OBJECT * objects

@@ -427,6 +427,40 @@ def test_explain_speaks_of_senders_where_there_are_some(broker: FakeBroker, qpid
         assert lines == [f"b1 is {state}", f"{said}: too much"]
 
 
+def test_explain_says_what_only_this_broker_has(broker: FakeBroker, qpid_ha: Run) -> None:
+    broker.answers["explain"] = {
+        "name": "b1",
+        "state": "active",
+        "only_here_messages": 1203,
+        "only_here_queues": 3,
+        "only_here": [{"name": "orders", "messages": 1200}, {"name": "bills", "messages": 2}],
+    }
+    assert qpid_ha("status", "--explain", "-b", broker.socket).out.splitlines() == [
+        "b1 is active",
+        "nothing waits",
+        "1,203 messages in 3 queues only on this broker, as they are not replicated: orders 1,200, "
+        "bills 2, and 1 more",
+    ]
+
+
+def test_list_and_the_plan_of_a_switchover_say_what_stays_behind(
+    broker: FakeBroker, qpid_ha: Run
+) -> None:
+    broker.answers["status"]["local_journal"] = {"messages": 12, "queues": 1}
+    stays = (
+        "12 messages on 1 queue that are not replicated, only on b1: there again when it is "
+        "primary again"
+    )
+    said = qpid_ha("switchover", "--dry-run", "-b", broker.socket)
+    assert said.out.splitlines()[1] == f"stays behind: {stays}"
+    said = qpid_ha("switchover", "--dry-run", "-b", broker.socket, "-o", "json")
+    assert json.loads(said.out)["stays_behind"] == stays
+    assert "12 messages that no other broker has" in qpid_ha("list", "-b", broker.socket).err
+    broker.answers["status"]["local_journal"]["messages"] = 0
+    said = qpid_ha("switchover", "--dry-run", "-b", broker.socket)
+    assert "stays behind" not in said.out
+
+
 def test_explain_says_when_nothing_waits(broker: FakeBroker, qpid_ha: Run) -> None:
     broker.answers["explain"] = {"name": "b1", "state": "active", "waits": []}
     assert (

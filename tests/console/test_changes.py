@@ -309,6 +309,10 @@ def test_a_switchover_is_planned_as_the_command_line_does() -> None:
         "is catchup",
         "is not in the newest in-sync set",
     ]
+    status["local_journal"] = {"messages": 1, "queues": 1}
+    found = plan_of("switchover", {}, status=status)
+    assert found["plan"][1].startswith("stays behind: 1 message on 1 queue that are not replicated")
+    assert plan_of("demote", {}, status={**status, "epoch": 1})["plan"][1] == found["plan"][1]
     with pytest.raises(RefusedRequest, match="b3 .* cannot take over: it is catchup"):
         plan_of("switchover", {"target": "host3:5672"}, status=status)
     with pytest.raises(RefusedRequest, match="no broker b9"):

@@ -998,3 +998,37 @@ def test_it_is_told_what_goes_with_a_queue_that_the_cluster_deletes() -> None:
     member.broker.passive = True
     member.broker.apply(member.main.end + 1, QueueDeleted(queue.uid))
     assert gone(member) == [2] and "q" not in member.broker.queues
+
+
+def test_it_is_known_what_no_other_broker_has() -> None:
+    member = Member()
+    queues = [member.queue(name, name) for name in ("none", "configuration")]
+    member.queue("ours", "all")
+    member.queue("empty")
+    member.settled()
+    for name in ("none", "configuration", "ours"):
+        send(member, name, "a", "b")
+    member.settled()
+    assert member.local.kept == dict.fromkeys(queues, 2)
+    backup = member.restarted(passive=True)
+    assert sorted(backup.local.kept.values()) == [2, 2]
+    backup.broker.reset(keep_local=True)  # Those of level configuration are set aside now.
+    assert sorted(backup.local.kept.values()) == [2, 2]
+
+
+def test_of_a_queue_on_its_way_into_the_log_the_rest_is_only_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(level_module, "RECORDED_A_TURN", 2)
+    member = Member()
+    queue, _ = member.broker.declare_queue("q", durable=True)
+    send(member, "q", "a", "b", "c", "d", "e", "f")
+    member.settled()
+    levels = member.broker.levels
+    levels.wanted = lambda queue: "all"  # type: ignore[method-assign]
+    levels.look(queue)
+    seen = set()
+    while queue.options.replicate != "all":
+        seen.add(member.local.kept.get(queue, 0))
+        go_on(member, 1)
+    assert {6, 4, 2} <= seen and member.local.kept == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -85,6 +86,19 @@ def test_what_may_be_put_aside_or_have_another_exchange_counts(
     world.send("other", 3)
     world.weighing.step()
     assert world.weighing.may_die == (3 * EACH if is_counted else 0)
+
+
+def test_what_only_this_broker_keeps_counts_as_well() -> None:
+    world = World()
+    mine, _ = world.broker.declare_queue(
+        "mine", durable=True, arguments={**DEAD_LETTERS, "qpid.replicate": "none"}
+    )
+    world.send("mine", 3)
+    world.weighing.step()
+    assert world.weighing.may_die == 0  # It is in memory only.
+    world.broker.local_log = mine.local_writer = Mock()
+    world.weighing.step()
+    assert world.weighing.may_die == 3 * EACH
 
 
 def test_queues_without_dead_letters_need_nothing() -> None:

@@ -248,6 +248,13 @@ def test_the_files_of_what_was_consumed_go(a_cluster: Callable[..., Cluster]) ->
     assert (told["bytes"], told["files"]) == (size(), len(list(folder.iterdir())))
     assert told["written"] > told["bytes"] and told["syncs"] > 0
     here = browse(broker, "none")
+    assert (told["queues"], told["messages"]) == (2, len(here) + len(kept))
+    explained = broker.call("explain")
+    assert explained["only_here_messages"] == told["messages"]
+    assert {row["name"]: row["messages"] for row in explained["only_here"]} == {
+        "none": len(here),
+        "configuration": len(kept),
+    }
     power(cluster, 0)
     broker.restart()
     broker.promote()

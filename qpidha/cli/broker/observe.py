@@ -88,6 +88,7 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
     lines += [f"next: {step}" for step in next_steps(found)]
     if len(lines) == 1:
         lines.append("nothing waits")
+    lines += _only_here_lines(found)
     aside = int(found.get("records_set_aside") or 0)
     for folder in found.get("set_aside") or []:
         lines.append(
@@ -98,6 +99,23 @@ def explanation_lines(found: dict[str, Any]) -> list[str]:
     if aside:
         lines.append(f"set aside in all: {_count(aside, 'record')}")
     return lines
+
+
+def _only_here_lines(found: dict[str, Any]) -> list[str]:
+    """Say which messages no other broker has."""
+    messages, queues = (
+        int(found.get("only_here_messages") or 0),
+        int(found.get("only_here_queues") or 0),
+    )
+    if not messages:
+        return []
+    rows = found.get("only_here") or []
+    named = ", ".join(f"{row['name']} {row['messages']:,}" for row in rows)
+    more = f", and {queues - len(rows):,} more" if queues > len(rows) > 0 else ""
+    return [
+        f"{_count(messages, 'message')} in {_count(queues, 'queue')} only on this broker, as they "
+        f"are not replicated{': ' if named else ''}{named}{more}"
+    ]
 
 
 def _queue_lines(found: dict[str, Any]) -> list[str]:
@@ -413,6 +431,9 @@ def _print_members(
             at = f"qpid-ha status --explain -b {row['address']}"
             count = int(row["records_set_aside"] or 0)
             talk(options, f"{row['address']} has records that were set aside ({count:,}): {at}")
+        if row["only_here"]:
+            messages = _count(int(row["only_here"]), "message")
+            talk(options, f"{row['address']} has {messages} that no other broker has")
 
 
 def _seen_by(primary: dict[str, Any] | None, address: str, answer: Any) -> dict[str, Any]:
@@ -478,6 +499,7 @@ def _member(address: str, answer: Any, members: list[str], names: dict[str, str]
         "system_id": found.get("system_id"),
         "set_aside": found.get("set_aside"),
         "records_set_aside": found.get("records_set_aside"),
+        "only_here": (found.get("local_journal") or {}).get("messages"),
         "error": answer.explanation if isinstance(answer, Failure) else None,
     }
 

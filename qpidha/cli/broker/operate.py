@@ -30,6 +30,7 @@ from qpidha.client.handover import (
     loss_of,
     losses_of,
     named,
+    only_here,
     plan_line,
     plan_rows,
     primary_of,
@@ -119,6 +120,9 @@ def _switchover(
             hint="qpid-ha failover, or qpid-ha recover",
         )
     chosen = _chosen(statuses, primary, target)
+    stays = only_here(primary[1])
+    if stays:
+        talk(options, f"stays behind: {stays}")
     began = time.monotonic()
     manager = _manager(brokers.first)
     if manager is not None:
@@ -445,17 +449,21 @@ def _chosen(statuses: Statuses, primary: Status | None, target: str) -> Status:
 def _plan(options: Options, statuses: Statuses, primary: Status | None) -> int:
     rows = plan_rows(statuses, primary)
     fit = candidates(statuses, primary)
+    stays = "" if primary is None else only_here(primary[1])
     if options.as_json:
         print_json(
             {
                 "schema_version": 1,
                 "primary": primary and primary[0],
                 "target": fit[0][0] if fit else None,
+                "stays_behind": stays,
                 "brokers": rows,
             }
         )
     else:
         print(plan_line(primary, fit[0] if fit else None))
+        if stays:
+            print(f"stays behind: {stays}")
         heads = ["NAME", "ADDRESS", "STATE", "SEQUENCE", "CAN TAKE OVER"]
         print_table(heads, [[*list(row.values())[:4], row["reason"] or "yes"] for row in rows])
     return OK if fit and primary is not None else NO
