@@ -447,7 +447,10 @@ class Access:
                 reason, hint = "this broker has no users", "use its admin socket"
             else:
                 return
-        raise Unauthorized(f"{principal} may not use {CLAIMS[role]}", reason=reason, hint=hint)
+        who = "a broker" if role is Role.BROKER else "an administrator"
+        raise Unauthorized(
+            f"{principal} may not connect as {who} ({CLAIMS[role]})", reason=reason, hint=hint
+        )
 
 
 def _deed(

@@ -83,7 +83,8 @@ def test_an_answer_that_nobody_asked_for_is_an_error(client: Answering) -> None:
 
 DENIED = LoginError(
     "h:1 does not let the client in",
-    reason="anonymous may not use qpid.ha-admin: 192.0.2.9:1 is not on the broker's machine",
+    reason="anonymous may not connect as an administrator (qpid.ha-admin): 192.0.2.9:1 is not on "
+    "the broker's machine",
     condition="amqp:unauthorized-access",
     info={"hint": "ask there"},
 )

@@ -107,7 +107,7 @@ def test_code_d1_where_nobody_logs_in_a_role_depends_on_the_address(
     if not refused:
         Access(settings).check(*question)
         return
-    with pytest.raises(Unauthorized, match="anonymous may not use qpid.ha-") as error:
+    with pytest.raises(Unauthorized, match=r"anonymous may not connect as an? ") as error:
         Access(settings).check(*question)
     assert refused in error.value.hint
     assert trusted or "192.0.2.9:4711 is not on the broker's machine" in error.value.reason
@@ -267,7 +267,7 @@ def test_a_role_is_refused_to_a_stranger_and_a_broker_without_a_cluster_has_no_b
     host = AHost(auth=True, ha_username="cluster")
     for claim in ("admin", "backup"):
         connection = a_connection(**{claim: True})
-        with pytest.raises(Unauthorized, match=f"ann may not use qpid.ha-{claim}"):
+        with pytest.raises(Unauthorized, match=rf"may not connect as an? .* \(qpid.ha-{claim}\)"):
             admit(host, connection)
         assert connection.principal.is_ordinary
     with pytest.raises(NotAllowed, match="not in a cluster"):

@@ -214,7 +214,7 @@ def test_who_gets_in_leaves_no_line() -> None:
     ("action", "object_type", "name", "level", "says"),
     [
         (Action.UPDATE, ObjectType.BROKER, "promote", "notice", "promote is for administrators"),
-        (Action.ACCESS, ObjectType.ROLE, Role.ADMINISTRATOR, "info", "ann may not use qpid.ha-a"),
+        (Action.ACCESS, ObjectType.ROLE, Role.ADMINISTRATOR, "info", "ann may not connect as an a"),
     ],
 )
 def test_qpid_15_what_is_denied_leaves_a_line(
