@@ -11,7 +11,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -260,6 +262,35 @@ def test_the_files_of_what_was_consumed_go(a_cluster: Callable[..., Cluster]) ->
     broker.promote()
     wait_browse(broker, "none", here)
     wait_browse(broker, "configuration", kept)
+
+
+@pytest.mark.parametrize(("source", "target"), [("all", "none"), ("configuration", "all")])
+def test_what_is_moved_to_the_other_log_when_the_power_goes_is_on_one_queue_at_least(
+    a_cluster: Callable[..., Cluster], source: str, target: str
+) -> None:
+    cluster = a_cluster(1, module=POWER)
+    broker = cluster[0]
+    declare(broker)
+    bodies = [f"m{number}" for number in range(1500)]
+    send(broker, source, bodies, durable=True)
+
+    def move() -> None:
+        with suppress(Exception):  # The broker dies before it answers, or does not.
+            broker.call("move_messages", name=source, target=target)
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    wait_for(
+        lambda: broker.call("list_queues", name=target)[0]["messages"] > 0, what="the first moved"
+    )
+    power(cluster, 0)
+    mover.join()
+    broker.restart()
+    broker.promote()
+    broker.wait_state("active")
+    there = {name: browse(broker, name) for name in (source, target)}
+    assert sorted({*there[source], *there[target]}) == sorted(bodies)
+    assert all(len(found) == len(set(found)) for found in there.values())
 
 
 def test_a_disk_that_lies_about_syncs_is_noticed_here(
