@@ -40,11 +40,17 @@ def plan(run: Any) -> None:
     for _ in range(run.plan.faults):
         name = rng.choices(names, weights)[0]
         world.at(rng.randrange(run.plan.length), inject, run, name)
-    if run.plan.disks and not run.plan.trusting:
-        for name in APART:
-            apart = random.Random(f"{name} {run.seed}")
-            if apart.random() < OUTAGES:
-                world.at(apart.randrange(run.plan.length), happen, run, name)
+    for name in APART:
+        apart = draw_apart(run, name)
+        if apart is not None:
+            world.at(apart.randrange(run.plan.length), happen, run, name)
+
+
+def draw_apart(run: Any, name: str) -> random.Random | None:
+    """Return the chance of a run that has one of `APART`, as its seed has it."""
+    chance = random.Random(f"{name} {run.seed}")
+    may_be = run.plan.disks and not run.plan.trusting
+    return chance if may_be and chance.random() < OUTAGES else None
 
 
 def inject(run: Any, name: str) -> None:

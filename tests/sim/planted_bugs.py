@@ -45,6 +45,7 @@ from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled, RouteDeclare
 from qpidha.node import Node
 from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
+from tests.sim.faults import draw_apart
 from tests.sim.linking import draw_links
 from tests.sim.policies import draw_policies
 from tests.sim.purges import draw_purges
@@ -775,8 +776,8 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
 }
 NEEDS: dict[str, Callable[[Any], object]] = {
     "skip-sync": attrgetter("plan.disks"),
-    "trust-the-memoryless": attrgetter("plan.disks"),
-    "vote-without-memory": attrgetter("plan.disks"),
+    "trust-the-memoryless": lambda run: draw_apart(run, "lose_disk"),
+    "vote-without-memory": lambda run: draw_apart(run, "lose_voters"),
     "forget-the-silent": attrgetter("plan.disks"),
     "half-transaction": attrgetter("plan.transactions"),
     "forget-keys": attrgetter("plan.dedup"),
