@@ -67,11 +67,11 @@ def test_rows_written_are_rows_read_and_queries_see_columns(spark: Any, cluster:
 def test_a_consuming_task_that_fails_before_its_last_row_gives_all_back(
     spark: Any, cluster: Cluster
 ) -> None:
-    """10 MB do not fit between Python and Spark: the first row fails while most have not been
-    handed out.
+    """80 MB do not fit between Python and Spark, where Linux may buffer 40: the first row fails
+    while many have not been handed out.
     """
     rows = spark.range(100).selectExpr(
-        "repeat('x', 100000) as body", "cast(id as string) as message_id"
+        "repeat('x', 800000) as body", "cast(id as string) as message_id"
     )
     rows.write.format("qpidha").options(**options_of(cluster, "q")).mode("append").save()
     frame = read(spark, cluster, "q", mode="consume", rowsPerBatch=10)
