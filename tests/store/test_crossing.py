@@ -531,3 +531,59 @@ def test_a_broken_rule_is_noticed(bug: Any, monkeypatch: pytest.MonkeyPatch) -> 
             run.travel("both")
             run.travel("disk first")
             run.travel("cluster first")
+
+
+def between(levels: tuple[str, str], arguments: dict[str, Any]) -> Between:
+    """Return a source with these arguments, and its target, of these levels."""
+    source, target = levels
+    named = {SOURCE: source, TARGET: target, OTHER: source}
+    return Between("one", named, arguments=arguments)
+
+
+def ended(run: Between) -> bool:
+    """Delete the source; return whether it is gone, and nothing is on its way."""
+    broker = run.member.broker
+    broker.delete_queue(SOURCE)
+    run.settle()
+    return SOURCE not in broker.queues and not broker.crossings.is_busy and not broker.walks
+
+
+@pytest.mark.parametrize("levels", PAIRS)
+def test_what_was_replaced_in_its_transaction_does_not_leave_once_more(
+    levels: tuple[str, str],
+) -> None:
+    run = between(levels, {"qpid.last_value_queue_key": "qpid.subject"})
+    broker = run.member.broker
+    queue = broker.queues[SOURCE]
+    run.send(SOURCE)
+    run.settle()
+    message = run.one_of(SOURCE)
+    assert message is not None
+    transaction = Transaction(broker)
+    transaction.retire(Retirement(transaction, queue, message, Fate.REJECT, settled=True))
+    transaction.post(Post(a_message("m2"), 0, queue=queue))
+    transaction.post(Post(a_message("p1"), 0, queue=broker.queues[TARGET]))
+    transaction.commit()
+    run.settle()
+    assert keys_on(queue) == ["m2"] and keys_on(broker.queues[TARGET]) == ["p1"]
+    assert (queue.staying, queue.staying_bytes) == (1, queue.bytes)
+    assert queue.in_flight == 0 and ended(run)
+
+
+@pytest.mark.parametrize("levels", PAIRS)
+def test_a_message_on_its_way_is_not_put_off_when_it_is_given_back(levels: tuple[str, str]) -> None:
+    """A consumer of a queue that is deleted may give back what it had in a later turn."""
+    retry = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000}
+    run = between(levels, DEAD_LETTERS | retry)
+    broker = run.member.broker
+    queue = broker.queues[SOURCE]
+    run.send(SOURCE)
+    run.settle()
+    message = run.one_of(SOURCE)
+    assert message is not None
+    broker.delete_queue(SOURCE)
+    assert list(queue.crossing) == [message.sequence]
+    queue.release(message)
+    assert not queue.delayed and (queue.acquired, queue.in_flight) == (1, 0)
+    run.settle()
+    assert SOURCE not in broker.queues and keys_on(broker.queues[TARGET]) == ["m1"]

@@ -1197,6 +1197,7 @@ class Queue(Backlog):
             or not message.acquired
             or self.is_replica
             or self.holds(sequence)
+            or sequence in self.crossing
             or self.messages.get(sequence) is not message
             or not self.may_delay
         ):
@@ -1345,6 +1346,8 @@ class Queue(Backlog):
         who waits for that waits for `place`.
         """
         sequence = message.sequence
+        if self.messages.get(sequence) is not message:
+            return  # It left in this turn, as another took its place.
         if not message.acquired:
             self.acquire(message)
         self.delayed.pop(sequence, None)
