@@ -310,6 +310,22 @@ def test_bodies_of_replicas_leave_memory_though_their_numbers_are_not_those_of_t
     assert machine.bodies("q") == [b"another"]
 
 
+def test_a_backup_keeps_as_many_bodies_in_memory_as_the_primary() -> None:
+    """It is primary after a failover, and consumers are next to get them."""
+    machine = Machine(log_disk=0, queue_memory=500)
+    queue, _ = machine.broker.declare_queue("q", durable=True)
+    machine.broker.passive = True
+    queue.reconfigure(queue.spec)
+    for count in (10, 100):
+        assert queue.paged_out == 0
+        for _ in range(count):
+            queue.insert(machine.log.enqueue(queue.uid, bytes(10), 0), bytes(10))
+        machine.log.must_sync = True
+        machine.turn()
+        machine.turn()
+    assert queue.paged_out == 1000 and queue not in machine.broker.over_budget
+
+
 def test_a_part_of_a_checkpoint_that_would_take_all_the_space_is_not_written() -> None:
     machine = Machine(log_disk=0)
     machine.broker.declare_queue("q", durable=True)

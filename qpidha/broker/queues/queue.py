@@ -678,7 +678,7 @@ class Queue(Backlog):
         """How many bytes of bodies may be in memory, if they are on the disk. A replica of a queue
         elsewhere has no consumers, who would be next to get them.
         """
-        return 0 if self.is_replica else self.spec.limits.memory
+        return 0 if self.is_copy else self.spec.limits.memory
 
     @property
     def is_recorded(self) -> bool:
