@@ -587,3 +587,22 @@ def test_a_message_on_its_way_is_not_put_off_when_it_is_given_back(levels: tuple
     assert not queue.delayed and (queue.acquired, queue.in_flight) == (1, 0)
     run.settle()
     assert SOURCE not in broker.queues and keys_on(broker.queues[TARGET]) == ["m1"]
+
+
+@pytest.mark.parametrize("levels", PAIRS)
+def test_what_comes_back_while_it_is_on_its_way_is_no_duplicate_of_what_leaves(
+    levels: tuple[str, str],
+) -> None:
+    run = between(levels, DEAD_LETTERS | {"qpidha.dedup": "message-id"})
+    broker = run.member.broker
+    queue, target = broker.queues[SOURCE], broker.queues[TARGET]
+    run.send(SOURCE)
+    run.settle()
+    message = run.one_of(SOURCE)
+    assert message is not None
+    queue.reject(message)
+    broker.requeue(TARGET)
+    run.step(pump=False, commit=False)
+    run.settle()
+    assert keys_on(queue) == ["m1"] and keys_on(target) == []
+    assert not queue.crossing and queue.staying == 1 and not target.messages

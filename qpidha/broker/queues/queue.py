@@ -903,7 +903,7 @@ class Queue(Backlog):
         """Count a message that is not for this queue or has been here before, and return the
         sequence to wait for; None for one that is to come in. One that was not sent but is `passed`
         on by this broker, as a dead letter, would be nowhere else: it is one too many only while
-        another with its key is still here.
+        another with its key is still here, and stays.
         """
         if self.intake is not None and not self.intake.takes(payload):
             self.check_open()
@@ -914,8 +914,10 @@ class Queue(Backlog):
         # primary knows to be committed.
         self.check_open()
         original = self.window.find(payload)
-        if original is None or (
-            passed is not None and self.messages.get(original, passed) is passed
+        if original is None:
+            return None
+        if passed is not None and (
+            self.messages.get(original, passed) is passed or original in self.crossing
         ):
             return None
         self.deduplicated += 1
