@@ -246,6 +246,11 @@ class LocalLog:
                 self.declared(queue)
         elif queue.uuid in self._aside and not self._is_copy(queue.uuid, queue.keeper):
             self._give_back(queue, self._aside.pop(queue.uuid))
+            place = self._places[queue]
+            if self._marks[place].is_copy:
+                # We took it out of the cluster's log: what came since is nowhere else, and whoever
+                # gives the queue to that again without us is to be told of.
+                self._mark(place, is_copy=False)
 
     def lowers(self, queue: Queue, last: int) -> int:
         """This broker is about to take a queue out of the cluster's log, which ends with `last`: it

@@ -715,6 +715,29 @@ def test_it_is_told_what_another_primary_does_not_have_of_a_queue_that_it_raises
     assert member.local.settle()[0].fields["messages"] == 2
 
 
+def test_it_is_told_what_is_gone_of_a_queue_that_this_broker_lowered() -> None:
+    """What others know of it is not recorded here yet, and it has more than they knew since."""
+    member = Member()
+    queue, _ = member.broker.declare_queue("q", durable=True, arguments={})
+    raise_to(member, queue, "all")
+    go_on(member)
+    send(member, "q", "a")
+    raise_to(member, queue, "configuration")
+    while queue.logged:
+        member.settled()
+        member.broker.local_committed = member.committed()
+        member.broker.go_on_walking(member.main.last)
+    send(member, "q", "b")
+    member.settled()
+    member = member.restarted(passive=True)
+    assert bodies(member.broker.queues["q"]) == expected("a", "b")
+    record = LevelChanged(
+        queue.uid, "configuration", logged=True, own_numbers=10_002, keeper="another"
+    )
+    member.broker.apply(member.main.last + 1, record)
+    assert [one.fields["messages"] for one in member.local.settle()] == [2]
+
+
 def with_local_exchange(member: Member) -> None:
     member.broker.declare_exchange(
         "mine", "fanout", durable=True, arguments={"qpid.replicate": "none"}
