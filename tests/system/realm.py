@@ -5,7 +5,6 @@ root.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import socket
@@ -15,6 +14,8 @@ from pathlib import Path
 
 from tests.patience import STATE
 
+PORTS = 5
+"""So many ports are tried."""
 PLACES = f"/usr/sbin:{os.environ['PATH']}"
 KDC, KADMIN, KDB, KINIT, KLIST = (
     shutil.which(name, path=PLACES)
@@ -37,6 +38,25 @@ class Realm:
     def __init__(self, folder: Path, name: str = "HA.EXAMPLE") -> None:
         self.name, self.folder = name, folder
         folder.mkdir(parents=True, exist_ok=True)
+        self.environment = {
+            "KRB5_CONFIG": str(folder / "krb5.conf"),
+            "KRB5_KDC_PROFILE": str(folder / "kdc.conf"),
+            "KRB5RCACHEDIR": str(folder),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._configure()
+        self._run(KDB, "-r", name, "-P", "master", "create", "-s")
+        for _ in range(PORTS - 1):
+            try:
+                self.start()
+                return
+            except AssertionError:
+                self._configure()  # Somebody else took the port meanwhile.
+        self.start()
+
+    def _configure(self) -> None:
+        """Write the files of a realm at a port that is free."""
+        name, folder = self.name, self.folder
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -68,14 +88,6 @@ kdc_tcp_listen = 127.0.0.1:{self.port}
 }}
 """
         )
-        self.environment = {
-            "KRB5_CONFIG": str(folder / "krb5.conf"),
-            "KRB5_KDC_PROFILE": str(folder / "kdc.conf"),
-            "KRB5RCACHEDIR": str(folder),
-        }
-        self._run(KDB, "-r", name, "-P", "master", "create", "-s")
-        self._process: subprocess.Popen[bytes] | None = None
-        self.start()
 
     def start(self) -> None:
         """Have the key distribution centre answer."""
@@ -127,29 +139,13 @@ kdc_tcp_listen = 127.0.0.1:{self.port}
     def _run(
         self, *words: str | None, given: str = "", environment: dict[str, str] | None = None
     ) -> None:
-        whole = {**os.environ, **(environment or self.environment)}
-        end = time.monotonic() + STATE
-        while True:
-            try:
-                done = subprocess.run(
-                    [str(word) for word in words],
-                    input=given,
-                    env=whole,
-                    capture_output=True,
-                    text=True,
-                    timeout=STATE,
-                    check=False,
-                )
-                break
-            except OSError as error:
-                # Seen once, with these few words, for a moment: Linux also says "argument list too
-                # long" when it gets no page to copy them to.
-                if error.errno != errno.E2BIG or time.monotonic() > end:
-                    longest = max(whole, key=lambda name: len(whole[name]))
-                    error.add_note(
-                        f"the longest variable is {longest}, of {len(whole[longest])} characters; "
-                        f"{Path('/proc/meminfo').read_text().splitlines()[:3]}"
-                    )
-                    raise
-                time.sleep(0.5)
+        done = subprocess.run(
+            [str(word) for word in words],
+            input=given,
+            env={**os.environ, **(environment or self.environment)},
+            capture_output=True,
+            text=True,
+            timeout=STATE,
+            check=False,
+        )
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
