@@ -98,6 +98,18 @@ def make_network(count: int) -> Network:
     return Namespaces(count) if can_make_namespaces() else Relays(count)
 
 
+def _subnet(first: int, end: int) -> str:
+    """Draw a network that this machine has no route to yet. Tests may seed the generator that all
+    share, alike in each worker: two then made the same network at once.
+    """
+    chance = random.SystemRandom()
+    while True:
+        subnet = f"10.{chance.randrange(first, end)}.{chance.randrange(256)}"
+        words = ["ip", "route", "show", f"{subnet}.0/24"]
+        if not subprocess.run(words, capture_output=True, check=True).stdout:
+            return subnet
+
+
 def _ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
@@ -116,7 +128,7 @@ class Namespaces:
         # Never the names of one before: the kernel removes its links some time after their
         # namespace.
         self.tag = f"{os.getpid():x}-{next(_NUMBERS):x}"
-        self.subnet = f"10.{random.randrange(64, 250)}.{random.randrange(256)}"
+        self.subnet = _subnet(64, 250)
         try:
             self._build()
         except BaseException:
@@ -208,7 +220,7 @@ class TwoNetworks(Namespaces):
         inner = ("unreachable", f"{self.subnet}.0/24")
         _ip("route", "add", *inner)
         self.made.append(("route", "del", *inner))
-        self.clients = f"10.{random.randrange(250, 256)}.{random.randrange(256)}"
+        self.clients = _subnet(250, 256)
         _ip("link", "add", bridge, "type", "bridge")
         self.made.append(("link", "del", bridge))
         _ip("link", "set", bridge, "up")
