@@ -77,6 +77,7 @@ from qpidha.model.effects import (
     Reload,
     SaveState,
     SendBytes,
+    SendParts,
     SetLogLevel,
     Stop,
 )
@@ -146,6 +147,8 @@ from qpidha.store.reserve import Reserve
 from qpidha.store.write_ahead_log import Marks, WriteAheadLog
 
 VERSION = "0.1.0"
+MOST_JOINED = 16 << 10
+"""Bytes for one connection that are put together before they are written: more cost less apart."""
 NOT_RELOADED = "nothing was read again, all stays as it was"
 RABBITMQ_VERSION = "4.3.0"
 """The one whose filters, flow properties and places for replies are here: RabbitMQ's AMQP 1.0
@@ -549,15 +552,18 @@ class Node:
         connection = self.streams.by_id.get(connection_id)
         if connection is not None:
             try:
-                data = b"" if connection.closed else connection.output()
+                parts = [] if connection.closed else connection.output_parts()
             except Exception as error:
                 if not self.streams.isolate(connection, error):
                     raise
                 self.streams.woken[connection_id] = None  # For its last words.
                 return
-            if data:
+            if parts:
+                limited = not connection.principal.is_broker
                 self.effects.append(
-                    SendBytes(connection_id, data, limited=not connection.principal.is_broker)
+                    SendParts(connection_id, parts, limited)
+                    if len(parts) > 1 and sum(map(len, parts)) > MOST_JOINED
+                    else SendBytes(connection_id, b"".join(parts), limited)
                 )
             if connection.closed:
                 self._drop_connection(connection_id)

@@ -384,11 +384,11 @@ class Sender(Link):
         end, wire = self.end, self.wire
         assert end is not None and wire is not None
         self._credit -= 1
-        pointer = end.send(delivery.payload)
+        state = None
         if delivery.transaction is not None:
-            set_state(pointer, TRANSACTIONAL, enlisted(delivery.transaction.transaction_id))
+            state = enlisted(delivery.transaction.transaction_id)
+        pointer = end.send(delivery.payload, settled=self.settled, state=state)
         if self.settled:
-            settle(pointer)
             self._done(delivery, ALL_IS_WELL)
         else:
             self._sent[pointer] = delivery

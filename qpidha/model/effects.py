@@ -22,6 +22,17 @@ class SendBytes:
 
 
 @dataclass(slots=True)
+class SendParts:
+    """Write these buffers to a connection, one after the other; none of them changes any more. All
+    else is as with `SendBytes`.
+    """
+
+    connection_id: int
+    parts: list[bytes | memoryview]
+    limited: bool = True
+
+
+@dataclass(slots=True)
 class Connect:
     """Open a stream to another broker; ConnectionOpened or ConnectionLost with this id follows."""
 
@@ -136,6 +147,7 @@ class Compute:
 
 Effect = (
     SendBytes
+    | SendParts
     | Connect
     | Disconnect
     | Admitted

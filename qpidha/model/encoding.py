@@ -30,6 +30,10 @@ MAX_SECTIONS = 1 << 16
 TOO_MANY_SECTIONS = f"the message has more than {MAX_SECTIONS} sections"
 
 
+Parts = tuple[bytes | memoryview, ...]
+"""Bytes that are one behind the other, and need not be put together."""
+
+
 class Symbol(str):
     __slots__ = ()  # An ASCII name from a constrained domain.
 

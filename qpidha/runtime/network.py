@@ -20,7 +20,7 @@ from fcntl import ioctl
 from termios import TIOCOUTQ
 from typing import Any, cast
 
-from qpidha.model.effects import Admitted, Connect, Disconnect, LoginWaits, SendBytes
+from qpidha.model.effects import Admitted, Connect, Disconnect, LoginWaits, SendBytes, SendParts
 from qpidha.model.event_codes import ADMIN_SOCKET_DENIED, DOES_NOT_READ, TOO_MANY_CONNECTIONS
 from qpidha.model.events import (
     BytesReceived,
@@ -294,6 +294,7 @@ class Network:
         """Bytes that may wait for one peer before it gets no more messages, for want of memory."""
         self.handlers: dict[type, Callable[[Any], None]] = {
             SendBytes: self._send,
+            SendParts: self._send,
             Admitted: self._admitted,
             LoginWaits: lambda effect: self.newcomers.wait(effect.connection_id),
             Connect: self._connect,
@@ -479,12 +480,15 @@ class Network:
 
     # Effects.
 
-    def _send(self, effect: SendBytes) -> None:
+    def _send(self, effect: SendBytes | SendParts) -> None:
         stream = self._streams.get(effect.connection_id)
         if stream is not None and stream.is_open and not stream.is_closing:
             transport = stream.transport
             assert transport is not None
-            transport.write(effect.data)
+            if isinstance(effect, SendBytes):
+                transport.write(effect.data)
+            else:
+                transport.writelines(effect.parts)
             self._written[stream] = None
             if self._weigher is None:
                 self._weigher = self._loop.call_later(WEIGH, self._weigh)

@@ -51,7 +51,7 @@ class RawClient:
 
     def turn(self) -> None:
         while True:
-            data = self.engine.pull()
+            data = b"".join(self.engine.pull())
             if data:
                 self.server.receive(data)
             self.host.broker.dispatch(self.host.now)

@@ -19,6 +19,7 @@ from qpidha.model.effects import (
     Effect,
     SaveState,
     SendBytes,
+    SendParts,
 )
 from qpidha.model.events import (
     BytesReceived,
@@ -146,10 +147,11 @@ class World:
         for effect in effects:
             if isinstance(effect, Connect):
                 self._connect(name, effect)
-            elif isinstance(effect, SendBytes):
+            elif isinstance(effect, SendBytes | SendParts):
+                parts = effect.parts if isinstance(effect, SendParts) else [effect.data]
                 other = self.peers.get((name, effect.connection_id))
                 if other is not None and not self.cut(name, other[0]):
-                    self.queue.append((other[0], BytesReceived(other[1], effect.data)))
+                    self.queue.append((other[0], BytesReceived(other[1], b"".join(parts))))
             elif isinstance(effect, Disconnect):
                 self._disconnect(name, effect.connection_id)
             elif isinstance(effect, Announce):

@@ -30,6 +30,7 @@ from qpidha.model.effects import (
     LoginWaits,
     SaveState,
     SendBytes,
+    SendParts,
     Stop,
     WriteEvents,
 )
@@ -461,6 +462,9 @@ class Machine:
         which a machine may crash.
         """
 
+    def _send_parts(self, effect: SendParts) -> None:
+        self._send(SendBytes(effect.connection_id, b"".join(effect.parts)))
+
     def _send(self, effect: SendBytes) -> None:
         end = self.streams.get(effect.connection_id)
         if end is not None:
@@ -615,6 +619,7 @@ def reach(
 
 EFFECTS: dict[type, Callable[[Machine, Any], None]] = {
     SendBytes: Machine._send,
+    SendParts: Machine._send_parts,
     Connect: Machine._connect,
     Disconnect: Machine._disconnect,
     SaveState: Machine._save,

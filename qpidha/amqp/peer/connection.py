@@ -299,24 +299,29 @@ class Connection:
 
     def output(self) -> bytes:
         """Fetch everything there is to send; call it after the queues were dispatched."""
+        return b"".join(self.output_parts())
+
+    def output_parts(self) -> list[bytes | memoryview]:
+        """Fetch everything there is to send, without putting it together."""
         self._awake = False
         if self.closed:
-            return b""
+            return []
         sasl = self._sasl
         data = sasl.take_output() if sasl is not None and self._stage != DECIDED else b""
+        parts: list[bytes | memoryview] = [data] if data else []
         if self._stage in (AMQP, ENDING) and self._negotiated and not self._says_nothing:
             owner = self.owner
             if owner is not None:
                 owner.before_output()
-            data += self._engine.pull()
+            parts += self._engine.pull()
             if owner is not None:
                 owner.after_output()
             if self._stage == ENDING or self._engine.is_finished():
                 self._finish()
         elif self._stage == ENDING:
             self._finish()
-        self.counters.bytes_out += len(data)
-        return data
+        self.counters.bytes_out += sum(map(len, parts))
+        return parts
 
     @property
     def since_ns(self) -> int:

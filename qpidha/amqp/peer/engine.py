@@ -113,7 +113,6 @@ class Engine:
     """One connection, after any security layer: it starts with the AMQP protocol header."""
 
     __slots__ = (
-        "_ahead",
         "_begun",
         "_by_channel",
         "_channel_max",
@@ -129,6 +128,7 @@ class Engine:
         "_is_server",
         "_is_stuck",
         "_links",
+        "_made",
         "_parting",
         "_reader",
         "_sessions",
@@ -162,9 +162,9 @@ class Engine:
         self._is_server = is_server
         self._is_stuck = False
         self._is_incomplete = False
-        self._ahead = b""
-        """What was fetched already, and is to be sent before the rest."""
         """Whether the engine's output is to be looked at."""
+        self._made: list[bytes | memoryview] = []
+        """What was fetched already, and is to be sent before the rest."""
         self._idle_timeout = 0
         self._is_heard = True
         """Whether the peer said something since it was last listened for."""
@@ -471,8 +471,20 @@ class Engine:
         closed = lib.pn_connection_state(self._connection) & lib.PN_REMOTE_CLOSED
         return bool(closed or lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)))
 
-    def pull(self) -> bytes:
+    def pull(self) -> list[bytes | memoryview]:
         """Give every byte that can be sent now."""
+        self._fetch()
+        made, self._made = self._made, []
+        return made
+
+    def _fetch(self) -> None:
+        """Put what the engine has to send behind what was fetched before."""
+        data = self._output()
+        if data:
+            self._made.append(data)
+
+    def _output(self) -> bytes:
+        """Take what the engine has to send."""
         transport, buffer = self._transport, self.scratch.buffer
         size = lib.pn_transport_pending(transport)
         parts = []
@@ -488,13 +500,14 @@ class Engine:
         """Say something of a link on which we send in a flow, before all that is sent from now
         on.
         """
-        ahead, session = self.pull(), end.session
+        self._fetch()
+        session = end.session
         if end.pointer is not None and end.own_handle >= 0 and not session.is_ended:
             # Setting what is set makes the engine say all of its state.
             lib.pn_session_set_incoming_capacity(session.pointer, 0)
             credit = max(end.credit() + lib.pn_link_queued(end.pointer), 0)
-            ahead += with_link(
-                self.pull(),
+            flow = with_link(
+                self._output(),
                 end.own_handle,
                 self._reader.granted(session.channel, end.remote_handle) - credit,
                 credit,
@@ -502,8 +515,7 @@ class Engine:
                 available=available,
                 properties=properties,
             )
-        self._ahead = ahead
-        self._is_incomplete = True
+            self._made.append(flow)
 
     def available(self, end: LinkEnd) -> int | None:
         """Tell how many messages the peer has on a link and does not send, if it says that."""
@@ -513,21 +525,20 @@ class Engine:
         """Give back what credit is left, and say how many messages are kept back: of those the
         engine says nothing.
         """
-        ahead, session = self.pull(), end.session
+        self._fetch()
+        session = end.session
         if end.pointer is not None:
             lib.pn_link_drained(end.pointer)
             if end.own_handle >= 0 and not session.is_ended:
                 used = self._reader.granted(session.channel, end.remote_handle)
-                ahead += with_link(
-                    self.pull(), end.own_handle, used, 0, drain=True, available=available
+                flow = with_link(
+                    self._output(), end.own_handle, used, 0, drain=True, available=available
                 )
-        self._ahead = ahead
-        self._is_incomplete = True
+                self._made.append(flow)
 
     def _completed(self, data: bytes) -> bytes:
         """See to what the engine leaves undone in its output."""
         self._is_incomplete = bool(self._shifts)
-        ahead, self._ahead = self._ahead, b""
         if self._expected:
             links = (self._links[one] for one in self._expected if one in self._links)
             note_numbers(data, self._by_channel, links)
@@ -552,7 +563,7 @@ class Engine:
         if self._parting:
             data += self._parting
             self._parting = b""
-        return ahead + data
+        return data
 
     def _answer_echoes(self) -> bytes:
         """Make the flows that the peer asked for: of a session, or of one of its links."""
@@ -570,7 +581,7 @@ class Engine:
             lib.pn_session_set_incoming_capacity(session.pointer, 0)
             if is_there and end is not None and not end.is_sender:
                 lib.pn_link_flow(end.pointer, 0)
-            answer = self.pull()
+            answer = self._output()
             if is_there and end is not None and end.is_sender and end.own_handle >= 0:
                 # The engine counts what it has not yet sent as used up.
                 # A peer may say that it has had more than it has, and then has none.
@@ -598,7 +609,7 @@ class Engine:
 
     def has_output(self) -> bool:
         """Write what there is to write, and tell whether there are bytes to send."""
-        return bool(lib.pn_transport_pending(self._transport) > 0)
+        return bool(lib.pn_transport_pending(self._transport) > 0 or self._made)
 
     def is_finished(self) -> bool:
         """Tell whether nothing more will ever be sent."""

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cproton_ffi import ffi, lib
 
 from qpidha.amqp.peer.terminus import MIXED, OUTCOME_NAMES, RELEASED, PeerError, Pointer, Terminus
+from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL
 from qpidha.amqp.peer.values import (
     read_terminus,
     read_text,
+    set_state,
     write_condition,
     write_fields,
     write_terminus,
@@ -24,6 +26,8 @@ from qpidha.model.errors import MessageTooLarge, ProtocolViolation, QpidHaError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from qpidha.model.encoding import Parts
 
 BUFFER_SIZE = 65536
 """Bytes read or written in one call; larger messages get a buffer of their own."""
@@ -42,6 +46,7 @@ _recv, _send, _advance, _deliver = (
     lib.pn_delivery,
 )
 _unpack = ffi.unpack
+_from_buffer = ffi.from_buffer
 
 UNFINISHED = 64 << 20
 """Bytes of messages of which only a part has come that one connection may have, or as many as one
@@ -408,15 +413,28 @@ class LinkEnd:
         """Say something of the link in a flow, before what is sent from now on."""
         self.engine.tell(self, properties, available)
 
-    def send(self, payload: bytes) -> Pointer:
-        """Send a message; give its delivery, which the peer will settle or give an outcome."""
+    def send(
+        self, payload: bytes | Parts, *, settled: bool = False, state: list[Any] | None = None
+    ) -> Pointer:
+        """Send a message, as a whole or in parts that are not put together; give its delivery,
+        which the peer will settle or give an outcome. One that is `settled` is not to be touched. A
+        `state` is that of a transaction.
+        """
         pointer = self.pointer
         # The next number of four bytes without their highest bits, which hand a carry on.
         self._next_tag = tag = ((self._next_tag | 0x80808080) + 1) & 0x7F7F7F7F
         self._tag_bytes[0] = tag
         delivery = _deliver(pointer, self._tag)
-        _send(pointer, payload, len(payload))
+        if state is not None:
+            set_state(delivery, TRANSACTIONAL, state)
+        if isinstance(payload, bytes):
+            _send(pointer, payload, len(payload))
+        else:
+            for part in payload:
+                _send(pointer, _from_buffer(part), len(part))
         _advance(pointer)
+        if settled:
+            settle(delivery)
         return delivery
 
     @property

@@ -38,6 +38,7 @@ from qpidha.model.errors import (
 if TYPE_CHECKING:
     from qpidha.amqp.peer.host import AnswerRoom, LinkHome, Service
     from qpidha.amqp.peer.links import LinkEnd
+    from qpidha.model.encoding import Parts
 
 MAX_WAITING = 64 << 20
 """Bytes that may wait for credit on one link; a service that makes more must look at `credit`
@@ -108,7 +109,7 @@ class ServiceLink:
         self._used = 0
         self._sent = 0
         self._numbers: dict[Pointer, int] = {}
-        self._waiting: deque[tuple[bytes, bool]] = deque()
+        self._waiting: deque[tuple[bytes | Parts, int, bool]] = deque()
         self._waiting_bytes = 0
 
     # Beginning.
@@ -172,9 +173,9 @@ class ServiceLink:
 
     # A sender's.
 
-    def send(self, payload: bytes, *, settled: bool | None = None) -> int:
-        """Send one message, or let it wait for credit; give its number, which `outcome` of the
-        service will name.
+    def send(self, payload: bytes | Parts, *, settled: bool | None = None) -> int:
+        """Send one message, as a whole or in parts, or let it wait for credit; give its number,
+        which `outcome` of the service will name.
 
         It is pre-settled, unless the link was attached otherwise or `settled` says so.
         """
@@ -183,18 +184,19 @@ class ServiceLink:
         self._sent += 1
         if self.end is None:
             return self._sent
+        size = len(payload) if isinstance(payload, bytes) else sum(map(len, payload))
         if self.credit > 0 and not self._waiting and self._may_send(self.end):
-            self._send(payload, settled, self._sent)
+            self._send(payload, size, settled, self._sent)
         else:
-            if self._waiting_bytes + len(payload) > MAX_WAITING:
+            if self._waiting_bytes + size > MAX_WAITING:
                 raise LimitExceeded(
                     f"{self._waiting_bytes} bytes already wait for credit on link "
                     f"'{self.name}' to {self.address}",
                     hint="send no more than its credit",
                 )
-            self._waiting.append((payload, settled))
-            self._waiting_bytes += len(payload)
-            self.owe(len(payload))
+            self._waiting.append((payload, size, settled))
+            self._waiting_bytes += size
+            self.owe(size)
         return self._sent
 
     def owe(self, size: int) -> None:
@@ -205,16 +207,14 @@ class ServiceLink:
     def _may_send(self, end: LinkEnd) -> bool:
         return self._room is None or self._room.may_send(self, end.session)
 
-    def _send(self, payload: bytes, settled: bool, number: int) -> None:
+    def _send(self, payload: bytes | Parts, size: int, settled: bool, number: int) -> None:
         assert self.end is not None
         self.credit -= 1
-        delivery = self.end.send(payload)
-        if settled:
-            settle(delivery)
-        else:
+        delivery = self.end.send(payload, settled=settled)
+        if not settled:
             self._numbers[delivery] = number
         if self._room is not None:
-            self._room.handed(self.end.session, len(payload))
+            self._room.handed(self.end.session, size)
         self.connection.wake()
 
     @property
@@ -356,10 +356,10 @@ class ServiceLink:
             return
         self.credit = self.end.credit()
         while self._waiting and self.credit > 0 and self._may_send(self.end):
-            payload, settled = self._waiting.popleft()
-            self._waiting_bytes -= len(payload)
-            self.owe(-len(payload))
-            self._send(payload, settled, self._sent - len(self._waiting))
+            payload, size, settled = self._waiting.popleft()
+            self._waiting_bytes -= size
+            self.owe(-size)
+            self._send(payload, size, settled, self._sent - len(self._waiting))
         if self.credit > 0:
             self.service.credited(self)
         self._give_back_credit()

@@ -286,7 +286,7 @@ class OutgoingLink(ClientLink):
             self._break(message, queue)
             return
         self.credit -= 1
-        delivery = end.send(payload)
+        delivery = end.send(payload, settled=self._settled)
         connection = self._connection
         if self._tracer is not None and queue.log_writer is not None and not self.browse:
             self._tracer.delivered(
@@ -297,7 +297,6 @@ class OutgoingLink(ClientLink):
                 connection.principal.address,
             )
         if self._settled:
-            settle(delivery)
             if not self.browse:
                 queue.dequeue(message)
         else:

@@ -224,7 +224,7 @@ def test_code_d10_a_slip_in_output_ends_its_connection(monkeypatch: pytest.Monke
     """Also where there are no last words, for those are output as well."""
     broker = Broker()
     with monkeypatch.context() as patched:
-        patched.setattr(Connection, "output", lambda connection: {}["a slip of ours"])
+        patched.setattr(Connection, "output_parts", lambda connection: {}["a slip of ours"])
         answer, has_ended = broker.talk()
     assert has_ended and not answer and 2 not in broker.node.streams.by_id
     assert broker.node.internal_errors == 2

@@ -74,7 +74,7 @@ class Client:
             self.ended = self.ended or isinstance(effect, Disconnect)
 
     def talk(self) -> None:
-        data = self.engine.pull()
+        data = b"".join(self.engine.pull())
         self.happens(*([BytesReceived(2, data)] if data else []), Tick())
 
     def live(self, seconds: float) -> None:
