@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,9 +27,17 @@ HIGH = 80
 STEP = 20
 """One part in so many of the limit has to be more before that is done again."""
 LARGE = 1 << 30
-"""With a limit of so many bytes or more nothing is given back: the allocator goes through all that
-it has, with nothing else done meanwhile: 70 ms with 300 MB of messages of which half have left, a
-quarter of a second with 1 GB.
+"""With a limit of so many bytes or more nothing is given back while there is work: the allocator
+goes through all that it has, with nothing else done meanwhile: 70 ms with 300 MB of messages of
+which half have left, a quarter of a second with 1 GB.
+"""
+LITTLE = 0.02
+"""There is no work with less than this part of the time spent."""
+WORTH = 16 << 20
+"""Bytes more than were left the last time, before anything is given back for that."""
+MOST = 20_000
+"""Pieces that are free: giving back so many takes a tenth of a second. After a drain they are few,
+for neighbours become one piece; between messages that stay they may be millions.
 """
 APART = 32 << 10
 """With a small limit each piece of so many bytes or more is asked for by itself, and so is given
@@ -38,6 +47,8 @@ M_MMAP_THRESHOLD = -3
 """What the allocator (glibc's) calls that."""
 FAR, NEAR = 1.0, 0.1
 """Seconds between two looks, with less than half of the limit in use and with more."""
+PERIOD = 10.0
+"""Seconds between two looks whether there is no work."""
 
 
 def available(proc: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int:
@@ -85,19 +96,75 @@ class Trimmer:
         return NEAR if size > self._limit // 2 else FAR
 
 
+class QuietTrimmer:
+    """Gives back what is free in this process while there is no work: after a drain that may be
+    most of what it has.
+    """
+
+    def __init__(
+        self,
+        trim: Callable[[], None],
+        resident: Callable[[], int],
+        spent: Callable[[], float],
+        pieces: Callable[[], int],
+    ) -> None:
+        """`spent` is the CPU time of this process in seconds, `pieces` how many are free."""
+        self._trim = trim
+        self._resident = resident
+        self._spent = spent
+        self._pieces = pieces
+        self._before = spent()
+        self._after = resident()
+
+    def look(self) -> float:
+        """Give back what is free if little was done since the last look and that may be much;
+        return the seconds until the next look.
+        """
+        spent, before = self._spent(), self._before
+        self._before = spent
+        size = self._resident()
+        self._after = min(self._after, size)
+        worth = max(WORTH, self._after // STEP)
+        if spent - before < LITTLE * PERIOD and size > self._after + worth:
+            if self._pieces() <= MOST:
+                self._trim()
+            self._after = self._resident()
+        return PERIOD
+
+
+class Mallinfo2(ctypes.Structure):
+    """What glibc's `mallinfo2` returns."""
+
+    _fields_ = [
+        ("arena", ctypes.c_size_t),
+        ("ordblks", ctypes.c_size_t),
+        ("others", ctypes.c_size_t * 8),
+    ]
+
+
 def watch(loop: asyncio.AbstractEventLoop, limit: int) -> None:
-    """Give back what is free whenever this process has much, if there is a small limit."""
+    """Give back what is free: whenever this process has much, if there is a small limit, and
+    when there is no work, whatever the limit.
+    """
     libc = ctypes.CDLL(None)
     malloc_trim = getattr(libc, "malloc_trim", None)
-    if not 0 < limit < LARGE or malloc_trim is None:
+    if malloc_trim is None:
         return
-    libc.mallopt(M_MMAP_THRESHOLD, APART)
-    trimmer = Trimmer(limit, lambda: malloc_trim(0), resident)
 
-    def look() -> None:
-        loop.call_later(trimmer.look(), look)
+    def trim() -> None:
+        malloc_trim(0)
 
-    look()
+    def repeat(look: Callable[[], float]) -> None:
+        loop.call_later(look(), repeat, look)
+
+    if 0 < limit < LARGE:
+        libc.mallopt(M_MMAP_THRESHOLD, APART)
+        repeat(Trimmer(limit, trim, resident).look)
+    mallinfo2 = getattr(libc, "mallinfo2", None)
+    if mallinfo2 is not None:  # glibc 2.33 or later
+        mallinfo2.restype = Mallinfo2
+        quiet = QuietTrimmer(trim, resident, time.process_time, lambda: mallinfo2().ordblks)
+        repeat(quiet.look)
 
 
 def resident() -> int:

@@ -576,14 +576,26 @@ class Log:
             self._write(self.wal, batch)
         self.trim()
 
+    def rest(self, through: int) -> None:
+        """Let go of the batches up to `through`, which came long ago: whoever asks for one gets it
+        from disk. They stay where the files are not kept for as long as batches may be in memory.
+        """
+        if self.wal is not None and self.wal.keep >= self.limit:
+            self._let_go(0, through)
+
     def trim(self) -> None:
-        """Let the oldest batches go, but for those that an in-sync backup still has to get, and
-        those that could not be read back from disk yet.
+        """Let the oldest batches go that are too many."""
+        self._let_go(self.limit, self.last)
+
+    def _let_go(self, limit: int, through: int) -> None:
+        """Let the oldest batches go, down to `limit` bytes and up to `through`, but for those that
+        an in-sync backup still has to get, and those that could not be read back from disk yet.
         """
         batches = self._batches
         while (
-            self._bytes > self.limit
+            self._bytes > limit
             and len(batches) > 1
+            and batches[0].last <= through
             and not 0 < self.retain_from <= batches[0].last
         ):
             if self.wal is not None and batches[0].last > self.written_to:

@@ -48,6 +48,8 @@ LARGEST = 1000
 """Queues whose bodies are let go, one after the other, before all are looked at again."""
 INTERVAL = 1 * SECOND
 """How long nothing is tried after there was nothing more to let go of."""
+RESTING = 20 * SECOND
+"""How long recent log is in memory at least, if there is room; it is on disk, too."""
 SILENCE = 60 * SECOND
 """How often at most it is told that senders have to wait."""
 
@@ -76,6 +78,9 @@ class Memory:
         self._reached: dict[Queue, tuple[int, int]] = {}
         """How far queues were gone through, and bytes that are still to be kept of each."""
         self._next = 1
+        self._came = log.last
+        """The end of the log at the last look for what rests."""
+        self._look_at = 0
         self._wait_until = 0
         self._silent_until = 0
         self._is_told = False
@@ -85,8 +90,8 @@ class Memory:
 
     @property
     def next_deadline(self) -> int:
-        """When to tick; 0 for never."""
-        return self._next if self.limit else 0
+        """When to tick."""
+        return self._next
 
     @property
     def is_busy(self) -> bool:
@@ -122,11 +127,18 @@ class Memory:
         }
 
     def tick(self, now: int) -> None:
-        """Look at the queues, a piece each second."""
-        if self.limit and now >= self._next:
-            self._next = now + INTERVAL
-            if not self._is_weighed:
-                self._weighing.step()
+        """Look at the queues, a piece each second, and now and then at the log: what came before
+        the last look goes.
+        """
+        if now < self._next:
+            return
+        self._next = now + INTERVAL
+        if self.limit and not self._is_weighed:
+            self._weighing.step()
+        if now >= self._look_at:
+            self._look_at = now + RESTING
+            self._log.rest(self._came)
+            self._came = self._log.last
 
     def turn(self, now: int) -> list[Announce]:
         """End of a turn: let go of bodies, or withhold credit, where too much is in use. Give what

@@ -217,7 +217,7 @@ class WriteAheadLog:
         self.frames_written = 0
         self._system_id = system_id
         self._segment_size = segment_size
-        self._keep = keep
+        self.keep = keep
         self._files: list[File] = []
         self._checkpoint: File | None = None
         self._partial: File | None = None
@@ -531,7 +531,7 @@ class WriteAheadLog:
         spare = 0
         while spare + 1 < len(self._files) and self._files[spare + 1].start <= point:
             spare += 1
-        excess = sum(file.size for file in self._files[:spare]) - min(self._keep, self.disk.room())
+        excess = sum(file.size for file in self._files[:spare]) - min(self.keep, self.disk.room())
         gone = 0
         while gone < spare and excess > 0:
             excess -= self._files[gone].size

@@ -20,8 +20,11 @@ from qpidha.runtime.memory import (
     FAR,
     LARGE,
     LEAST,
+    MOST,
     NEAR,
     OWN,
+    PERIOD,
+    QuietTrimmer,
     Trimmer,
     available,
     limit_of,
@@ -97,20 +100,47 @@ def test_faults_b3_what_is_free_is_given_back_when_the_process_has_much() -> Non
     assert trims == [2, 4, 6] and looks == [FAR, NEAR, NEAR, NEAR, NEAR, NEAR, NEAR]
 
 
-def test_with_a_large_limit_or_none_nothing_is_given_back_for_that_takes_long() -> None:
+def test_only_with_a_small_limit_is_anything_given_back_while_there_is_work() -> None:
     class Loop:
         def __init__(self) -> None:
             self.looks = 0
 
-        def call_later(self, seconds: float, look: object) -> None:
+        def call_later(self, seconds: float, *look: object) -> None:
             self.looks += 1
 
-    loop: Any = Loop()
-    watch(loop, 0)
-    watch(loop, LARGE)
-    assert loop.looks == 0
-    watch(loop, LARGE - 1)
-    assert loop.looks == hasattr(ctypes.CDLL(None), "malloc_trim")
+    def looks(limit: int) -> int:
+        loop: Any = Loop()
+        watch(loop, limit)
+        return int(loop.looks)
+
+    has_trim = hasattr(ctypes.CDLL(None), "malloc_trim")
+    assert looks(0) == looks(LARGE) <= has_trim
+    assert looks(LARGE - 1) == looks(LARGE) + has_trim
+
+
+def test_what_is_free_is_given_back_when_there_is_no_work() -> None:
+    megabytes, spent, pieces = 0, 0.0, 10
+    trims: list[int] = []
+    trimmer = QuietTrimmer(
+        lambda: trims.append(megabytes), lambda: megabytes << 20, lambda: spent, lambda: pieces
+    )
+
+    def look(size: int, seconds: float) -> list[int]:
+        nonlocal megabytes, spent
+        megabytes, spent = size, spent + seconds
+        assert trimmer.look() == PERIOD
+        found = trims.copy()
+        trims.clear()
+        return found
+
+    assert look(500, 9.0) == []  # There is work.
+    assert look(500, 0.1) == [500]
+    assert look(500, 0.1) == look(520, 0.1) == []  # That is not much more.
+    assert look(530, 0.1) == [530]
+    assert look(100, 0.1) == []
+    assert look(130, 0.1) == [130]
+    pieces = MOST + 1
+    assert look(900, 0.1) == []  # It would take long.
 
 
 FREED = """

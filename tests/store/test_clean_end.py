@@ -106,7 +106,7 @@ def test_the_same_holds_for_what_came_after_a_stop_and_what_was_before_it_is_mis
 def test_a_file_that_a_later_one_has_replaced_may_go() -> None:
     machine = Machine(stop(with_messages(Machine())))
     first = newest(machine.files)
-    machine.wal._keep = 0
+    machine.wal.keep = 0
     machine.checkpointer.checkpoint(machine.log.last)
     machine.settle()
     with_messages(machine)

@@ -274,10 +274,43 @@ def test_code_d6_what_is_not_a_body_counts_too() -> None:
 def test_without_a_limit_nothing_is_let_go_and_nobody_waits() -> None:
     machine = Machine(**SMALL)
     fill(machine, "q", 500)
-    assert not machine.broker.queue("q").paged_out and not machine.memory.next_deadline
+    assert not machine.broker.queue("q").paged_out
     assert machine.broker.use.peer_share > 1 << 40
     assert Machine(limit=1 << 30).broker.use.peer_share == 4 << 20
     assert machine.memory.report()["limit"] == 0
+
+
+def in_memory(machine: Machine) -> int:
+    """Count the messages whose records are in the log that is in memory."""
+    return sum(batch.last - batch.first + 1 for batch in machine.log._batches)
+
+
+def test_log_that_came_long_ago_leaves_memory_and_is_read_from_disk() -> None:
+    machine = Machine(log_memory=1 << 20, log_disk=1 << 20)
+    machine.broker.declare_queue("q", durable=True)
+    machine.turn()
+    start, first = machine.log.start, machine.log.last + 1
+    fill(machine, "q", 50)
+    machine.memory.tick(SECOND)
+    assert in_memory(machine) == 51
+    fill(machine, "q", 30)
+    machine.memory.tick(SECOND + memory.RESTING - 1)
+    assert in_memory(machine) == 81
+    machine.memory.tick(2 * SECOND + memory.RESTING)
+    assert in_memory(machine) == 30
+    assert machine.log.start == start
+    batches = list(machine.log.batches(first))
+    assert [batch.first for batch in batches] == list(range(first, first + 80, 10))
+    machine.memory.tick(3 * SECOND + 2 * memory.RESTING)
+    assert in_memory(machine) == 10  # The last batch stays.
+
+
+def test_log_stays_in_memory_if_the_disk_does_not_keep_it_as_long() -> None:
+    machine = Machine(log_memory=1 << 20, log_disk=0)
+    fill(machine, "q", 50)
+    for step in range(4):
+        machine.memory.tick((1 + step) * memory.RESTING)
+    assert in_memory(machine) > 50
 
 
 def test_performance_4_queues_are_weighed_a_piece_at_a_time(
