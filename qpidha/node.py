@@ -560,11 +560,7 @@ class Node:
                 return
             if parts:
                 limited = not connection.principal.is_broker
-                self.effects.append(
-                    SendParts(connection_id, parts, limited)
-                    if len(parts) > 1 and sum(map(len, parts)) > MOST_JOINED
-                    else SendBytes(connection_id, b"".join(parts), limited)
-                )
+                self.effects.append(_sending(connection_id, parts, limited))
             if connection.closed:
                 self._drop_connection(connection_id)
                 self.effects.append(Disconnect(connection_id))
@@ -1403,6 +1399,18 @@ class Node:
                 self.wake(connection)
             self.broker.returns.finish()
             self.effects.append(Stop(reason, failed))
+
+
+def _sending(
+    connection_id: int, parts: list[bytes | memoryview], limited: bool
+) -> SendBytes | SendParts:
+    """Say that these are to be written."""
+    first: Any = parts[0]
+    if len(parts) > 1:
+        if sum(map(len, parts)) > MOST_JOINED:
+            return SendParts(connection_id, parts, limited)
+        first = b"".join(parts)
+    return SendBytes(connection_id, first, limited)
 
 
 def _disks_of(backups: Iterable[str]) -> str:

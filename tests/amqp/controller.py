@@ -79,13 +79,10 @@ class Controller(RawClient):
         *,
         settled: bool = False,
     ) -> Sent:
-        delivery = end.send(payload)
-        if transaction is not None:
-            set_state(delivery, TRANSACTIONAL, [transaction])
+        state = None if transaction is None else [transaction]
+        delivery = end.send(payload, settled=settled, state=state)
         sent = Sent()
-        if settled:
-            settle(delivery)
-        else:
+        if not settled:
             self.sent[delivery] = sent
         return sent
 

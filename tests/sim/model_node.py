@@ -164,10 +164,10 @@ class ModelConnection:
         except QpidHaError as error:
             self.close(error)
 
-    def output(self) -> list[Any]:
-        """Give what is to be sent."""
+    def output_parts(self) -> list[Any]:
+        """Give what is to be sent: one list, which is not looked into."""
         chunks, self.chunks = self.chunks, []
-        return chunks
+        return [chunks] if chunks else []
 
     def tick(self, now: int) -> int:
         """There are no heartbeats here."""

@@ -159,7 +159,7 @@ class WireTransport:
     def _flush(self) -> None:
         self._flushing = False
         if self.alive:
-            data = self.engine.pull()
+            data = b"".join(self.engine.pull())
             if data:
                 self.world.send(self.stream, self, data)
 

@@ -19,8 +19,8 @@ from qpidha.amqp.peer.terminus import (
     source,
     target,
 )
-from qpidha.amqp.peer.transaction_wire import DECLARE, DECLARED, DISCHARGE, TRANSACTIONAL
-from qpidha.amqp.peer.values import remote_fields, set_state
+from qpidha.amqp.peer.transaction_wire import DECLARE, DECLARED, DISCHARGE
+from qpidha.amqp.peer.values import remote_fields
 from qpidha.model.encoding import Described, ULong
 from qpidha.model.message_view import build
 
@@ -85,7 +85,7 @@ class WireTransactions:
             settle(delivery)
             _, queues, payload = self.waiting[0]
             for queue in queues:
-                set_state(self.posts[queue].send(payload), TRANSACTIONAL, [transaction])
+                self.posts[queue].send(payload, state=[transaction])
             self.rolls_back = self.transport.world.chance(ROLLBACKS)
             self._control(Described(ULong(DISCHARGE), [transaction, self.rolls_back]))
             return
