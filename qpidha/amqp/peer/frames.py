@@ -72,10 +72,15 @@ SECOND = b"\x50\x01"
 """A rcv-settle-mode."""
 KEY = 16
 """Frames of one shape have the same bytes from the data offset up to here: channel, performative,
-size and count of its fields, and where the handle begins.
+size and count of its fields, and a handle of one byte.
 """
-MAX_SHAPES = 64
-"""Shapes kept of one connection."""
+LONG_KEY = KEY + 3
+"""The same where the handle has four bytes, as those above 255 have."""
+UINT32 = 0x70
+"""The constructor of such a handle, and where it stands in the key."""
+HANDLE_PLACE = 10
+MAX_SHAPES = 4096
+"""Shapes kept of one connection, of 1 KB each: one or two for each link that messages come on."""
 MOST_TRIES = 2
 """Shapes that a frame is compared with beside the last one."""
 LEARN_EVERY = 16
@@ -183,6 +188,14 @@ def learn(
     _, first, _, middle, last = read_shape(data, start)
     channel = None if part is None or part.more else part.channel
     return Shape(read_shape, part, channel, first, middle, last, end - start, largest, ends)
+
+
+def _key(data: bytes, start: int) -> bytes:
+    """Tell by what the shape of the frame at `start` is found."""
+    key = data[start + 4 : start + KEY]
+    if len(key) > HANDLE_PLACE and key[HANDLE_PLACE] == UINT32:
+        return data[start + 4 : start + LONG_KEY]
+    return key
 
 
 def _has_more(part: Part | None) -> bool:
@@ -364,7 +377,7 @@ class FrameReader:
                     break
                 position += size
                 continue
-            key = data[position + 4 : position + KEY]
+            key = _key(data, position)
             other = shapes.get(key)
             if other is shape:
                 other = self._twins.get(key)
@@ -386,7 +399,7 @@ class FrameReader:
         self, data: bytes, start: int, fields: int, end: int, largest: int, part: Part | None = None
     ) -> None:
         """Learn the shape of a frame, as it is worth it."""
-        key = data[start + 4 : start + KEY]
+        key = _key(data, start)
         shapes, known = self._shapes, self._shapes.get(key)
         if known is not None and _has_more(known.part) is not _has_more(part):
             shapes, known = self._twins, self._twins.get(key)
