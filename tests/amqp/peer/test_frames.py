@@ -350,7 +350,7 @@ def test_frames_of_many_links_in_turn_pass() -> None:
 def test_transfers_of_many_links_in_turn_are_known_by_their_shapes(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that come again are not looked at field by field, also where a handle has four bytes."""
+    """Those that come again are not looked at field by field, whatever size a handle has."""
     links = [
         frame(perform(0x12, str(handle), UInt(handle), False, None, None, None, None, None, None))
         for handle in range(first, first + 200)
