@@ -266,7 +266,7 @@ class Push(Route):
             self._wait_for_room()
             return
         self.credit = room
-        queue.wake()
+        queue.wake(self)
 
     def outcome(self, link: ServiceLink, number: int, outcome: Outcome) -> None:
         """Hear what became of a message."""

@@ -89,6 +89,7 @@ def measure(size: int, kind: str) -> float:
             queue.enqueue(payload)
         log.seal()
         consumer.credit = size
+        queue.wake(consumer)
         broker.dispatch(1)
         got, consumer.got = consumer.got, []
         for message in got:

@@ -108,6 +108,13 @@ class Taker:
     """Its selector."""
     refused: set[int] = field(default_factory=set)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Have the queue know of more credit."""
+        has_more = name == "credit" and value > getattr(self, name, 0)
+        super().__setattr__(name, value)
+        if has_more and self.queue is not None and self in self.queue.consumers:
+            self.queue.wake(self)
+
     @property
     def selector(self) -> Wants | None:
         return None if self.wants is None else Wants(self.wants)

@@ -431,7 +431,7 @@ class ModelLink:
         """A receiver wants more."""
         if self.queue is not None and self.alive:
             self.credit += credit
-            self.queue.wake()
+            self.queue.wake(self)
 
     def accepts(self, message: Any) -> bool:
         """A receiver takes everything."""

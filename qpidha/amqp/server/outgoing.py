@@ -377,14 +377,14 @@ class OutgoingLink(ClientLink):
             self._served.out_of_turn_budget[self] = None
         elif self._served.backlog() < most:
             self.credit = min(credit, room)
-            queue.wake()
+            queue.wake(self)
         else:
             # Sessions whose windows are closed hold as much as the connection may. One whose window
             # is open goes on all the same, a message a turn.
             self._served.out_of_turn_budget[self] = None
             if not session.backlog():
                 self.credit = 1
-                queue.wake()
+                queue.wake(self)
 
     def finish_drain(self) -> None:
         """Give back credit that the queue, dispatched by now, has no messages for, or that cannot

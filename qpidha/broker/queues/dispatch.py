@@ -131,8 +131,10 @@ class Refusals:
 class Dispatch(Protocol):
     """Chooses consumers for the messages of one queue."""
 
-    consumers: dict[Consumer, None]
-    """All that are subscribed, in the order in which they came."""
+    consumers: dict[Consumer, bool]
+    """All that are subscribed, in the order in which they came; whether each is among those that
+    get messages in turn.
+    """
     heeds: bool
     """Whether it has to hear what becomes of messages: `returned` and `settled`."""
     views: Views
@@ -144,6 +146,10 @@ class Dispatch(Protocol):
 
     def leave(self, consumer: Consumer) -> None:
         """A consumer is gone; what it had has been released before."""
+        ...
+
+    def wake(self, consumer: Consumer) -> None:
+        """A consumer has credit again, or is selective from now on."""
         ...
 
     def run(
@@ -179,14 +185,21 @@ class Dispatch(Protocol):
 
 
 class RoundRobin:
-    """Consumers with credit get messages in turn."""
+    """Consumers with credit get messages in turn.
+
+    They stand in a ring, which one comes to by `wake` and leaves when its turn comes and it has no
+    credit. So what a message costs does not depend on how many consumers there are.
+    """
 
     __slots__ = (
         "_asks",
+        "_browsers",
         "_first",
+        "_has_gone",
         "_late",
         "_left",
         "_looks",
+        "_ring",
         "_turn",
         "consumers",
         "seen",
@@ -196,13 +209,22 @@ class RoundRobin:
 
     def __init__(self) -> None:
         self._asks = False
-        """Whether more has to be asked than whose turn it is, as some consumer has a priority."""
-        self.consumers: dict[Consumer, None] = {}
+        """Whether more has to be asked than whose turn it is, as some consumer has a priority or is
+        selective.
+        """
+        self.consumers: dict[Consumer, bool] = {}
+        self._ring: list[Consumer] = []
+        """Every consumer with credit that takes messages, and some without."""
+        self._has_gone = False
+        """Whether some are in the ring that are gone: to look for one takes longer the more there
+        are, and a connection may end with all of them.
+        """
+        self._browsers: list[Consumer] = []
         self._late: set[Consumer] = set()
         """Those that kept a message for too long, and were not heard of since."""
         self.views = Views()
         self._turn = 0
-        """Whose turn it is, as a place among `consumers`."""
+        """Whose turn it is, as a place in the ring."""
         self.seen: dict[Consumer, list[int]] = {}
         """The last sequence of each level that a browser was shown."""
         self._looks: dict[Consumer, tuple[list[int], int, bool]] = {}
@@ -217,56 +239,112 @@ class RoundRobin:
 
     def join(self, consumer: Consumer) -> None:
         """Add a consumer, behind those that are there."""
-        self.consumers[consumer] = None
+        self._close_up()
+        self.consumers[consumer] = False
         if consumer.priority:
             self._asks = True
-        if consumer.selector is not None and not consumer.browse:
+        if consumer.browse:
+            self._browsers.append(consumer)
+            return
+        if consumer.selector is not None:
             self.views.join(consumer.selector)
+        self.wake(consumer)
 
     def leave(self, consumer: Consumer) -> None:
         """Take a consumer away."""
-        del self.consumers[consumer]
+        self._has_gone = self.consumers.pop(consumer) or self._has_gone
         self._late.discard(consumer)
-        if consumer.selector is not None and not consumer.browse:
-            self.views.leave(consumer.selector)
         self.seen.pop(consumer, None)
         self._looks.pop(consumer, None)
         if consumer is self._first:
             self._first = None
-        self._turn = 0
+        if consumer.browse:
+            self._browsers.remove(consumer)
+            return
+        if consumer.selector is not None:
+            self.views.leave(consumer.selector)
+
+    def _close_up(self) -> None:
+        """Take those that are gone out of the ring, which then begins where the turn is."""
+        if self._has_gone:
+            ring, turn, consumers = self._ring, self._turn, self.consumers
+            self._ring = [each for each in [*ring[turn:], *ring[:turn]] if each in consumers]
+            self._turn, self._has_gone = 0, False
+
+    def wake(self, consumer: Consumer) -> None:
+        """Put a consumer into the ring, where it is the last one that is new."""
+        if self.consumers.get(consumer) is False and not consumer.browse:
+            self.consumers[consumer] = True
+            self._ring.append(consumer)
+        if consumer.is_selective and not consumer.browse:
+            self._asks = True
 
     def run(
         self, backlog: Backlog, now: int, *, delivers: bool, shows_expired: bool
     ) -> tuple[list[Message], bool]:
         """Show messages to browsers, and give available ones to consumers with credit, in turn."""
         backlog.ordering.tidy()
-        consumers = list(self.consumers)
-        if self._turn:
-            consumers = consumers[self._turn :] + consumers[: self._turn]
-        takers: list[Consumer] = []
-        browsers: list[Consumer] = []
         expired: list[Message] = []
-        is_selective, has_more = self._asks, False
-        for consumer in consumers:
-            if consumer.credit > 0:
-                if consumer.browse:
-                    browsers.append(consumer)
-                elif delivers:
-                    takers.append(consumer)
-                    is_selective = is_selective or consumer.is_selective
-        if browsers:
+        has_more = False
+        if self._browsers:
+            browsers = [browser for browser in self._browsers if browser.credit > 0]
             has_more = self._show_all(backlog, browsers, 0 if shows_expired else now)
-        if takers:
-            if is_selective:
+        self._close_up()
+        if not delivers or not self._ring:
+            return expired, has_more
+        if self._asks:
+            takers = self._takers()
+            if takers:
+                # The one after the last that got something is next, so that a turn with few
+                # messages does not always favour the first.
                 given, is_stopped = self._give(backlog, takers, now, expired)
+                self._turn = given % max(len(self._ring), 1)
                 has_more = has_more or is_stopped
-            else:
-                given = self._hand_out(backlog, takers, now, expired)
-            # The one after the last that got something is next, so that a turn with few messages
-            # does not always favour the first.
-            if len(self.consumers) > 1:
-                self._turn = (self._turn + given) % len(self.consumers)
+        else:
+            self._hand_out_in_turn(backlog, now, expired)
         return expired, has_more or len(expired) >= EXPIRED_A_TURN
+
+    def _takers(self) -> list[Consumer]:
+        """Begin the ring with the one whose turn it is, without those that have no credit; return
+        who is in it.
+        """
+        ring, turn, consumers = self._ring, self._turn, self.consumers
+        self._ring = takers = []
+        self._turn = 0
+        for consumer in [*ring[turn:], *ring[:turn]]:
+            if consumer.credit > 0:
+                takers.append(consumer)
+            else:
+                consumers[consumer] = False
+        return list(takers)
+
+    def _hand_out_in_turn(self, backlog: Backlog, now: int, expired: list[Message]) -> None:
+        """Give the next messages to the consumers in the ring."""
+        take, ring, turn = backlog.ordering.take, self._ring, self._turn
+        # A consumer that takes a message may call back into the queue: settle the message, release
+        # it, even end the queue by taking the last one. So nothing of the queue is remembered here
+        # from one message to the next, and the message is acquired before it is handed over.
+        while ring:
+            if turn >= len(ring):
+                turn = 0
+            consumer = ring[turn]
+            if consumer.credit <= 0:
+                del ring[turn]
+                self.consumers[consumer] = False
+                continue
+            message = take()
+            if message is None:
+                break
+            if message.expires and message.expires <= now:
+                expired.append(message)
+                if len(expired) >= EXPIRED_A_TURN:
+                    break
+                continue
+            message.acquired = True
+            backlog.acquired += 1
+            turn += 1
+            consumer.deliver(message)
+        self._turn = turn
 
     def returned(self, message: Message) -> None:
         """Take no heed of it."""
@@ -462,7 +540,7 @@ class SingleActive(RoundRobin):
     that the active one has is settled or given back.
     """
 
-    __slots__ = ("_active", "_told", "_waits")
+    __slots__ = ("_active", "_is_new", "_told", "_waits")
     heeds = True
 
     def __init__(self) -> None:
@@ -472,25 +550,51 @@ class SingleActive(RoundRobin):
         self._told: dict[Consumer, bool] = {}
         self._waits = False
         """Whether another consumer is to become active."""
+        self._is_new = False
+        """Whether somebody came or went, or counts for more or less, since it was looked who is
+        active.
+        """
+
+    def join(self, consumer: Consumer) -> None:
+        """Add a consumer."""
+        super().join(consumer)
+        self._is_new = True
 
     def leave(self, consumer: Consumer) -> None:
         """Take a consumer away."""
         super().leave(consumer)
         self._told.pop(consumer, None)
+        self._is_new = True
         if consumer is self._active:
             self._active = None
+
+    def suspect(self, consumer: Consumer) -> None:
+        """Let another consumer become active."""
+        super().suspect(consumer)
+        self._is_new = True
+
+    def trust(self, consumer: Consumer) -> None:
+        """Let it be active as before."""
+        super().trust(consumer)
+        self._is_new = True
 
     def run(
         self, backlog: Backlog, now: int, *, delivers: bool, shows_expired: bool
     ) -> tuple[list[Message], bool]:
         """Show messages to browsers, and give available ones to the active consumer."""
-        if delivers:
+        if delivers and (self._is_new or self._waits):
+            self._is_new = False
             self._elect(backlog)
         return super().run(backlog, now, delivers=delivers, shows_expired=shows_expired)
 
     def settled(self, sequences: list[int]) -> bool:
         """Say whether another consumer waits for that."""
         return self._waits
+
+    def _takers(self) -> list[Consumer]:
+        """Return the active one, unless it has no credit, or another is to take its place."""
+        active = self._active
+        return [] if self._waits or active is None or active.credit <= 0 else [active]
 
     def _elect(self, backlog: Backlog) -> None:
         """Find out who is active, and tell the consumers."""
@@ -508,12 +612,3 @@ class SingleActive(RoundRobin):
             if self._told.get(consumer) is not is_active:
                 self._told[consumer] = is_active
                 consumer.activated(is_active)
-
-    def _give(
-        self, backlog: Backlog, takers: list[Consumer], now: int, expired: list[Message]
-    ) -> tuple[int, bool]:
-        """Give messages to the active one, unless another is to take its place."""
-        takers = [taker for taker in takers if taker is self._active]
-        if self._waits or not takers:
-            return 0, False
-        return super()._give(backlog, takers, now, expired)

@@ -1142,6 +1142,7 @@ class Queue(Backlog):
             failed, at = True, 0
         elif not_to is not None:
             not_to.refuse(message)
+            self.dispatcher.wake(not_to)
         dies = failed and message.delivery_count >= self.spec.delivery_limit.most
         if dies:
             at = 0  # It is not to come back, so it waits for nothing.
@@ -1589,9 +1590,14 @@ class Queue(Backlog):
         self.dispatcher.trust(consumer)
         self._host.runnable[self] = None
 
-    def wake(self) -> None:
-        """Have this queue dispatched at the end of the turn: a consumer has credit again."""
-        self._host.runnable[self] = None
+    def wake(self, consumer: Consumer | None = None) -> None:
+        """Have this queue dispatched at the end of the turn, if there is something to hand out: a
+        consumer has credit again, or what was with one has come back.
+        """
+        if consumer is not None:
+            self.dispatcher.wake(consumer)
+        if self.messages or self.dispatcher.heeds:
+            self._host.runnable[self] = None
 
     def dispatch(self, now: int) -> None:
         """Hand available messages to consumers with credit, and show them to browsers."""

@@ -8,7 +8,13 @@ import pytest
 
 from qpidha.broker.broker import Broker
 from qpidha.broker.queues import dispatch as dispatch_module
-from qpidha.broker.queues.dispatch import MAX_REFUSALS, REFUSALS, Refusals, RoundRobin
+from qpidha.broker.queues.dispatch import (
+    MAX_REFUSALS,
+    REFUSALS,
+    SINGLE_ACTIVE,
+    Refusals,
+    RoundRobin,
+)
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.message import Message
 from qpidha.model.records import Cause, Dequeued
@@ -258,3 +264,65 @@ def test_performance_8_a_consumer_that_leaves_is_not_compared_with_others() -> N
     for taker in takers[:3]:
         queue.unsubscribe(taker)
     assert list(queue.consumers) == takers[3:2000]
+
+
+class Counted(Taker):
+    """Counts how often it is asked for its credit."""
+
+    asked = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "credit":
+            Counted.asked += 1
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("is_single", [False, True])
+def test_a_message_costs_the_same_with_ten_consumers_and_with_thousands(is_single: bool) -> None:
+    broker = a_broker()
+    queue, _ = broker.declare_queue("q", arguments={SINGLE_ACTIVE: is_single})
+    takers = [Counted(queue, credit=5) for _ in range(3000)]
+    for taker in takers:
+        queue.subscribe(taker)
+    broker.dispatch(1)
+    Counted.asked = 0
+    for number in range(10):
+        send(broker, "q", str(number))
+        broker.dispatch(1)
+    assert Counted.asked < 100
+    assert [len(taker.got) for taker in takers[:10]] == ([5, *[0] * 9] if is_single else [1] * 10)
+    taken = takers[:1] if is_single else takers[:10]
+    for taker in taken:
+        taker.credit = 0
+    for number in range(10, 12):
+        send(broker, "q", str(number))
+    broker.dispatch(1)
+    assert [len(taker.got) for taker in takers[10:13]] == ([0] * 3 if is_single else [1, 1, 0])
+
+
+def test_one_that_went_and_one_without_credit_are_passed_over_once() -> None:
+    broker = a_broker()
+    queue, _ = broker.declare_queue("q")
+    takers = [a_taker(queue, credit=1) for _ in range(4)]
+    queue.unsubscribe(takers[1])
+    again = a_taker(queue, credit=1)
+    send(broker, "q", "1", "2", "3", "4")
+    queue.dispatch(1)
+    assert [taker.bodies for taker in (*takers, again)] == [["1"], [], ["2"], ["3"], ["4"]]
+    send(broker, "q", "5", "6")
+    takers[3].credit = 1
+    takers[0].credit = 1
+    queue.dispatch(1)
+    assert (takers[3].bodies, takers[0].bodies) == (["3", "5"], ["1", "6"])
+
+
+def test_credit_for_a_queue_without_messages_dispatches_nothing() -> None:
+    broker = a_broker()
+    queue, _ = broker.declare_queue("q")
+    taker = a_taker(queue)
+    broker.dispatch(1)
+    taker.credit = 3
+    assert not broker.runnable
+    send(broker, "q", "1")
+    broker.dispatch(1)
+    assert taker.bodies == ["1"]
