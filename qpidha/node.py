@@ -410,6 +410,8 @@ class Node:
         if self.local is not None:
             decides = broker.log_writer is not None
             self.local.seal(log.end if decides and log.has_pending else 0)
+        if self._ends_log:
+            log.seal()  # No later turn would.
         if cluster is not None:
             self._end_cluster_turn(cluster)
         elif self.wal is not None:
@@ -1117,6 +1119,13 @@ class Node:
     def saving_since(self) -> int:
         """Since when the state file is being written, 0 if it is not."""
         return 0 if self.saves.is_idle else self._saving_since
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for what is appended and not sealed, or a message is on two queues
+        until it left one.
+        """
+        return self.pending.waits_beyond(self.log.last) or self.broker.crossings.is_busy
 
     def when_saved(self, action: Callable[[], None]) -> None:
         """Go on when the state file is saved."""

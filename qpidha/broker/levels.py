@@ -148,11 +148,13 @@ class Levels:
                 self._raise(queue, log_writer)
             return
         wanted = self.wanted(queue)
-        why = self._why_not(queue, wanted)
+        # What is half way comes to its end first.
+        rises = wanted == ALL or (queue.logged and queue.options.replicate == CONFIGURATION)
+        why = self._why_not(queue, rises=rises)
         if why:
             self.wait(queue, why)
-        elif wanted == ALL or (queue.logged and queue.options.replicate == CONFIGURATION):
-            self._raise(queue, log_writer)  # What is half way comes to its end first.
+        elif rises:
+            self._raise(queue, log_writer)
         elif queue.logged:
             local = broker.local_log if queue.durable else None
             self._walk(queue, OutOfLog(queue, lambda: self._lower(queue, log_writer), local))
@@ -211,7 +213,7 @@ class Levels:
             self.sequence = log_writer.append(record)
         return self.sequence
 
-    def _why_not(self, queue: Queue, wanted: str) -> str:
+    def _why_not(self, queue: Queue, *, rises: bool) -> str:
         """Say why a queue cannot be changed now; empty if it can."""
         broker = self._broker
         if queue.is_copy:
@@ -226,7 +228,7 @@ class Levels:
             except PreconditionFailed as error:
                 return error.text
         most = broker.settings.queue_memory
-        if wanted != ALL and queue.paged_out > most > 0:
+        if not rises and queue.paged_out > most > 0:
             return (
                 f"{queue.paged_out} bytes of its messages are on disk, and no more than "
                 f"queue-memory={most} are brought back to memory"

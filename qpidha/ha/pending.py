@@ -41,6 +41,10 @@ class PendingAcknowledgements:
     def __len__(self) -> int:
         return len(self._sequences) - self._head
 
+    def waits_beyond(self, sequence: int) -> bool:
+        """Whether an answer waits for something behind `sequence`."""
+        return bool(self._sequences) and self._sequences[-1] > sequence
+
     def add(self, sequence: int, waiter: Waiter, item: Any) -> None:
         """Call `waiter.on_committed(item)` when `sequence` is committed, at once if it is."""
         if sequence <= self.committed:

@@ -67,6 +67,10 @@ class Port(Protocol):
     def when_saved(self, action: Callable[[], None]) -> None:
         """Go on with `action` when what was given to `save` is on disk; at once if it is."""
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for what is appended and not sealed."""
+
     def announce(self, level: str, text: str, *, event_code: str = "", **fields: object) -> None:
         """Write to the log what happened."""
 
@@ -115,6 +119,7 @@ class Log(Protocol):
     last: int
     committed: int
     retain_from: int
+    only_departures: bool
     pending_bytes: int
     snapshot_through: int
     history: list[tuple[int, int]]

@@ -77,6 +77,10 @@ in ns.
 """
 COMMITTED_DELAY = 20_000_000
 """How long the news that the log is committed waits for a batch to travel with, in ns."""
+DEPARTURES_DELAY = 5_000_000
+"""How long the departures of messages wait for a batch to travel with, in ns, when nobody waits for
+them: a primary that dies meanwhile has them delivered again.
+"""
 
 
 class RemoteBackup:
@@ -213,6 +217,8 @@ class Primary:
         be a set that no majority has recorded, and a candidate would be told of another one.
         """
         self.committed_deadline = 0
+        self.departures_deadline = 0
+        """Until when departures gather; 0 if there are none."""
         self.min_in_sync = settings.ha_min_in_sync
         self.patience = max(settings.ha_backup_timeout, LEAST_PATIENCE)
         self.short_since = 0
@@ -401,8 +407,8 @@ class Primary:
 
     @property
     def next_deadline(self) -> int:
-        """When the news of the commit point, or a backup that does not come or does not confirm, is
-        due; 0 for never.
+        """When the news of the commit point, departures that gather, or a backup that does not come
+        or does not confirm, are due; 0 for never.
         """
         due = [
             deadline
@@ -410,9 +416,8 @@ class Primary:
             if deadline and member not in self.backups
         ]
         due += [backup.since + self.patience for backup in self.backups.values() if backup.since]
-        return min(
-            [deadline for deadline in (*due, self.committed_deadline) if deadline], default=0
-        )
+        due += [self.committed_deadline, self.departures_deadline]
+        return min([deadline for deadline in due if deadline], default=0)
 
     def overdue(self, now: int) -> list[str]:
         """Return, once, the expected backups that have neither connected nor will be waited for any
@@ -494,9 +499,9 @@ class Primary:
 
     def flush(self, now: int) -> None:
         """End of a turn: seal what was appended and send what can be sent."""
-        self._send()
+        self._send(now)
         if self._join():
-            self._send()
+            self._send(now)
         self._plan_committed(now)
         self._note_waiting(now)
 
@@ -534,9 +539,11 @@ class Primary:
                 in_sync=members,
             )
 
-    def _send(self) -> None:
+    def _send(self, now: int) -> None:
         log = self.log
-        if log.has_pending and self._may_seal():
+        if not log.has_pending:
+            self.departures_deadline = 0
+        elif not self._gathers(now) and self._may_seal():
             log.seal()
         self._advance()
         # Batches stay in the log while a required backup has still to get them: dropped there, they
@@ -580,6 +587,20 @@ class Primary:
         self._in_force(set_)
         self.in_sync = set_
         self.set_sequence = self.log.append(InSyncChanged(set_.version, set_.members))
+
+    def _gathers(self, now: int) -> bool:
+        """Whether what is appended waits a moment for more to travel with: departures that nobody
+        waits for would cost every broker a batch of their own.
+        """
+        if not self.log.only_departures or self.port.is_awaited:
+            self.departures_deadline = 0
+            return False
+        if not self.departures_deadline:
+            self.departures_deadline = now + DEPARTURES_DELAY
+        if now < self.departures_deadline:
+            return True
+        self.departures_deadline = 0
+        return False
 
     def _may_seal(self) -> bool:
         """Whether some required backup could take a batch now; if none can, more records gather for

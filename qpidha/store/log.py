@@ -100,6 +100,8 @@ class Log:
         """
         self.must_sync = False
         """Whether something pending must survive a power cut; set by whoever records it."""
+        self.only_departures = True
+        """Whether all that is pending is that messages left their queues."""
         self.written_to = 0
         """Up to here the log can be read back from disk."""
         self.snapshot_through = 0
@@ -155,6 +157,7 @@ class Log:
         pending.append((queue, payload, expires))
         self.pending_bytes += len(payload)
         self._run_queue = 0
+        self.only_departures = False
         return self.last + len(pending)
 
     def enqueue_shared(self, queues: tuple[int, ...], payload: bytes, expires: int) -> int:
@@ -175,6 +178,7 @@ class Log:
         """Append records of messages that are encoded already."""
         self._pending.append(data)
         self._run_queue = 0
+        self.only_departures = False
         return self.last + len(self._pending)
 
     def pass_over(self, sequence: int) -> int:
@@ -182,6 +186,7 @@ class Log:
         or passed over.
         """
         self._pass_over = max(self._pass_over, sequence)
+        self.only_departures = False
         return max(self._pass_over, self.end)
 
     def dequeue(self, queue: int, sequence: int, cause: int = Cause.ACCEPTED) -> int:
@@ -230,6 +235,7 @@ class Log:
         """Append any record and return its sequence."""
         self._pending.append(record)
         self._run_queue = 0
+        self.only_departures = False
         # Backups read such a batch when it arrives and not only when it is committed: they must
         # know of an epoch or an in-sync set before they could be asked to promise against it (S1).
         if isinstance(record, HA_RECORDS):
@@ -287,6 +293,7 @@ class Log:
         self._pending = []
         self._run_queue = self.pending_bytes = 0
         self._control = self.must_sync = False
+        self.only_departures = True
         self._keep(batch)
         if self._shared:
             self._shared = {sequence for sequence in self._shared if sequence > self.committed}
@@ -396,6 +403,7 @@ class Log:
         self._bytes = 0
         self._pending = []
         self._run_queue = self.pending_bytes = self._pass_over = 0
+        self.only_departures = True
         self._shared = set()
         self.consumed = []
         self.last = self.committed = sequence

@@ -108,11 +108,10 @@ class Cluster:
             fold(other, part, is_snapshot=True)
         return other
 
-    def successor(self) -> Cluster:
+    def successor(self, **settings: Any) -> Cluster:
         """The next primary, which has all that is committed."""
-        return Cluster(
-            batches=[batch for batch in self.batches if batch.last <= self.log.committed]
-        )
+        batches = [batch for batch in self.batches if batch.last <= self.log.committed]
+        return Cluster(batches=batches, **settings)
 
     def check(self) -> None:
         """Every broker has what the log says."""
@@ -524,6 +523,33 @@ def test_more_on_disk_than_may_come_back_waits_and_says_so() -> None:
     cluster.turn()
     cluster.settle()
     assert (queue.options.replicate, cluster.broker.levels.waiting) == ("none", {})
+
+
+def test_what_is_half_way_into_the_log_comes_to_its_end_however_much_is_on_disk() -> None:
+    cluster = Cluster(queue_memory=10)
+    cluster.broker.declare_queue("q", arguments={"qpid.max_size": 0})
+    fill(cluster, 3 * RECORDED_A_TURN)
+    cluster.level("configuration")
+    cluster.settle()
+    cluster.level("all")
+    while not cluster.broker.queues["q"].logged:
+        cluster.turn()
+    send(cluster.broker, "q", "x" * 20)
+    cluster.level("configuration")
+    cluster.turn()
+    after = cluster.successor(queue_memory=10)
+    queue = after.broker.queues["q"]
+
+    class Disk:
+        def read(self, sequence: int) -> bytes:
+            return b"x" * 20
+
+    queue.page_out(0, after.log.end, Disk())
+    assert queue.paged_out > 10
+    after.turn()
+    after.settle()
+    assert queue.options.replicate == "all"
+    assert f"{queue.paged_out} bytes" in after.broker.levels.waiting[queue]
 
 
 def test_a_full_disk_is_waited_for() -> None:

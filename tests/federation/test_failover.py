@@ -51,6 +51,7 @@ def test_a_chain_moves_messages_and_backups_run_nothing() -> None:
 def test_the_next_primary_goes_on() -> None:
     world = a_chain()
     numbered(world, 1, 2)
+    world.run()  # Until the others know what was passed on.
     world.kill("a")
     numbered(world, 3)
     world.promote("b")

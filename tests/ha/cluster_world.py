@@ -221,6 +221,8 @@ class Machine:
     def tell(self, connection_id: int, data: bytes) -> None:
         self.world.carry(self, connection_id, data)
 
+    is_awaited = True
+
     def when_saved(self, action: Callable[[], None]) -> None:
         self.saves.then(action)
 

@@ -78,3 +78,12 @@ def test_nothing_is_answered_before_its_sequence_is_committed_and_all_of_it_afte
         assert all(item <= committed for item in waiter.answered)  # type: ignore[operator]
     pending.release(1000)
     assert sorted(waiter.answered) == sorted(waiting)  # type: ignore[type-var]
+
+
+def test_what_is_asked_for_behind_a_sequence_is_known() -> None:
+    pending, waiter = PendingAcknowledgements(), Waiter()
+    assert not pending.waits_beyond(0)
+    pending.add(3, waiter, "a")
+    assert pending.waits_beyond(2) and not pending.waits_beyond(3)
+    pending.release(3)
+    assert not pending.waits_beyond(2)
