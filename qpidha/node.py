@@ -81,6 +81,7 @@ from qpidha.model.effects import (
     SetLogLevel,
     Stop,
 )
+from qpidha.model.encoding import Parts
 from qpidha.model.errors import (
     ConnectionForced,
     InternalError,
@@ -1085,7 +1086,7 @@ class Node:
             connection.close(None)
             self.wake(connection)
 
-    def send(self, connection_id: int, data: bytes) -> None:
+    def send(self, connection_id: int, data: bytes | Parts) -> None:
         """Send to another broker what may follow from what was saved."""
         if self.saves.is_idle:
             self.tell(connection_id, data)
@@ -1100,7 +1101,7 @@ class Node:
         self._unsent[connection_id] = self._unsent.get(connection_id, 0) + 1
         self.saves.then(send)
 
-    def tell(self, connection_id: int, data: bytes) -> None:
+    def tell(self, connection_id: int, data: bytes | Parts) -> None:
         """Send to another broker at once."""
         self.channels.send(connection_id, data)
         self.streams.woken[connection_id] = None
@@ -1222,7 +1223,7 @@ class Node:
 
         self.saves.then(release)
 
-    def apply(self, data: bytes, *, is_snapshot: bool = False) -> None:
+    def apply(self, data: bytes | Parts, *, is_snapshot: bool = False) -> None:
         """Fold records into the broker model."""
         broker = self.broker
         before = len(broker.features)
@@ -1248,7 +1249,7 @@ class Node:
         """Empty the broker model."""
         self.broker.reset(keep_local=True)
 
-    def ha_records(self, data: bytes) -> list[tuple[int, Record]]:
+    def ha_records(self, data: bytes | Parts) -> list[tuple[int, Record]]:
         """Pick out what concerns the cluster."""
         return ha_records(data)
 

@@ -243,7 +243,7 @@ class Backup:
             self.snapshot_through = batch.last  # a snapshot may end within what became one batch
         self._on_committed(message.committed)
         if batch.control:
-            for sequence, record in self.port.ha_records(batch.data):
+            for sequence, record in self.port.ha_records(batch.parts):
                 self._on_cluster_record(batch.epoch, sequence, record)
 
     def _on_committed(self, sequence: int) -> None:
@@ -251,7 +251,7 @@ class Backup:
         tail = self.tail
         while tail and tail[0].last <= sequence:
             batch = tail.popleft()
-            self.port.apply(batch.data)
+            self.port.apply(batch.parts)
             self.applied = batch.last
         if sequence > self.log.committed:
             self.log.committed = min(sequence, self.log.last)
@@ -309,5 +309,5 @@ class Backup:
             self._forget()
         while self.tail:
             batch = self.tail.popleft()
-            self.port.apply(batch.data)
+            self.port.apply(batch.parts)
             self.applied = batch.last

@@ -9,12 +9,16 @@ other. Knows a link only as something with a connection, `sends`, `credit` and `
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from qpidha.ha.wire import Ignored, decode
+from qpidha.model.encoding import gathered
 from qpidha.model.errors import LimitExceeded, ProtocolViolation
 from qpidha.model.events import ConnectionKind
 from qpidha.model.features import read_features
+
+if TYPE_CHECKING:
+    from qpidha.model.encoding import Parts
 
 REPLICATION = "$qpidha.replication"
 """The address."""
@@ -26,6 +30,8 @@ says it in the map qpid.ha-backup, as `features`.
 """
 DATA_SECTION = b"\x00\x53\x75\xb0"
 """Start of an AMQP data section (section 3.2.6) with a 32-bit length."""
+DATA_HEAD = len(DATA_SECTION) + 4
+"""Bytes before what is in the section."""
 
 
 def identify(connection: Any) -> tuple[str, str]:
@@ -54,7 +60,7 @@ class Channels:
         self,
         opened: Callable[[Any], None],
         on_message: Callable[[int, Any], None],
-        decode: Callable[[bytes], Any] = decode,
+        decode: Callable[[bytes, int], Any] = decode,
     ) -> None:
         self._opened = opened
         self._on_message = on_message
@@ -76,7 +82,7 @@ class Channels:
             raise ProtocolViolation("a replication message must be one data section")
         connection = link.connection
         try:
-            message = self._decode(payload[8:])
+            message = self._decode(payload, DATA_HEAD)
         except ProtocolViolation as error:
             # What brokers say is settled, so only the end of the connection can tell the other one
             # why.
@@ -101,15 +107,18 @@ class Channels:
         receiver = self._receivers.pop(connection_id, None)
         return sender is not None or receiver is not None
 
-    def send(self, connection_id: int, data: bytes) -> None:
-        """Send a message, if the peer is still connected. One that lets too much wait for its
-        credit loses the connection.
+    def send(self, connection_id: int, data: bytes | Parts) -> None:
+        """Send a message, as a whole or in parts, if the peer is still connected. One that lets too
+        much wait for its credit loses the connection.
         """
         link = self._senders.get(connection_id)
         if link is None:
             return
         try:
-            link.send(DATA_SECTION + len(data).to_bytes(4, "big") + data)
+            parts = (data,) if isinstance(data, bytes) else data
+            size = sum(map(len, parts))
+            parts = gathered((DATA_SECTION, size.to_bytes(4, "big"), *parts))
+            link.send(parts if len(parts) > 1 else parts[0])
         except LimitExceeded as error:
             self.forget(connection_id)
             link.connection.close(error)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.encoding import Parts
 from qpidha.model.errors import QpidHaError
 from qpidha.model.event_log import EventSink
 from qpidha.model.records import Batch, Record
@@ -41,9 +42,9 @@ class Port(Protocol):
     def hang_up(self, connection_id: int) -> None:
         """Close a connection to another broker."""
 
-    def send(self, connection_id: int, data: bytes) -> None:
-        """Send a message on a replication connection, of either direction, when what was given to
-        `save` before is on disk (S5).
+    def send(self, connection_id: int, data: bytes | Parts) -> None:
+        """Send a message, as a whole or in parts, on a replication connection, of either direction,
+        when what was given to `save` before is on disk (S5).
         """
 
     def tell(self, connection_id: int, data: bytes) -> None:
@@ -87,7 +88,7 @@ class Port(Protocol):
         primary.
         """
 
-    def apply(self, data: bytes, *, is_snapshot: bool = False) -> None:
+    def apply(self, data: bytes | Parts, *, is_snapshot: bool = False) -> None:
         """Fold encoded records, of the log or of a snapshot, into the broker model; raises
         ProtocolViolation where they cannot be read, perhaps half way.
         """
@@ -95,7 +96,7 @@ class Port(Protocol):
     def forget(self) -> None:
         """Empty the broker model: a snapshot follows."""
 
-    def ha_records(self, data: bytes) -> list[tuple[int, Record]]:
+    def ha_records(self, data: bytes | Parts) -> list[tuple[int, Record]]:
         """Pick the HA records, with their sequences, out of encoded records; raises
         ProtocolViolation.
         """

@@ -641,7 +641,7 @@ class Primary:
                 if credit <= 0 or backup.flight_bytes >= window:
                     break
                 port.send(backup.connection_id, encode_logged(batch, log.committed))
-                size = len(batch.data)
+                size = batch.size
                 backup.flight.append((batch.last, size, port.now))
                 backup.flight_bytes += size
                 backup.cursor = batch.last + 1

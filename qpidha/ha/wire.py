@@ -19,10 +19,14 @@ import json
 import struct
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING
 
 from qpidha.model.broker_states import BrokerStatus
 from qpidha.model.errors import ProtocolViolation
 from qpidha.model.records import Batch
+
+if TYPE_CHECKING:
+    from qpidha.model.encoding import Parts
 
 History = list[tuple[int, int]]
 
@@ -231,21 +235,21 @@ class Ignored:
     kind: str
 
 
-def encode_logged(batch: Batch, committed: int) -> bytes:
-    """Write a batch without building a Logged first: this is the hot one."""
-    return (
-        LOGGED.pack(
-            b"L", committed, batch.epoch, batch.first, batch.last, batch.control, batch.durable
-        )
-        + batch.data
+def encode_logged(batch: Batch, committed: int) -> Parts:
+    """Write a batch without building a Logged first: this is the hot one. What is in the batch is
+    not copied.
+    """
+    head = LOGGED.pack(
+        b"L", committed, batch.epoch, batch.first, batch.last, batch.control, batch.durable
     )
+    return (head, *batch.parts)
 
 
 def encode(message: Message) -> bytes:
     """Write any message."""
     match message:
         case Logged(committed, batch):
-            return encode_logged(batch, committed)
+            return b"".join(encode_logged(batch, committed))
         case Committed(sequence):
             return COMMITTED.pack(b"S", sequence)
         case Chunk(number, data):
@@ -261,15 +265,17 @@ def encode(message: Message) -> bytes:
             return b"J" + json.dumps({"say": type(message).__name__, **said}).encode()
 
 
-def decode(data: bytes) -> Message | Ignored:
-    """Read a message; raises ProtocolViolation if it is none."""
+def decode(data: bytes, start: int = 0) -> Message | Ignored:
+    """Read a message, which begins at `start`; raises ProtocolViolation if it is none. A batch is
+    not copied out of it.
+    """
     try:
-        kind = data[:1]
+        kind = data[start : start + 1]
         if kind == b"L":
-            _, committed, epoch, first, last, control, durable = LOGGED.unpack_from(data)
-            return Logged(
-                committed, Batch(epoch, first, last, control, data[LOGGED.size :], durable)
-            )
+            _, committed, epoch, first, last, control, durable = LOGGED.unpack_from(data, start)
+            records = memoryview(data)[start + LOGGED.size :]
+            return Logged(committed, Batch(epoch, first, last, control, (records,), durable))
+        data = data[start:]
         if kind == b"C":
             return Confirm(*CONFIRM.unpack(data)[1:])
         if kind == b"S":

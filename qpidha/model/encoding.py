@@ -10,7 +10,7 @@ Source: AMQP 1.0 part 1.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -32,6 +32,27 @@ TOO_MANY_SECTIONS = f"the message has more than {MAX_SECTIONS} sections"
 
 Parts = tuple[bytes | memoryview, ...]
 """Bytes that are one behind the other, and need not be put together."""
+LARGE = 1 << 13
+"""From so many bytes on a part stays by itself: to copy fewer costs less than one part more."""
+
+
+def gathered(parts: Sequence[bytes | memoryview]) -> Parts:
+    """Put small parts that are neighbours together; large ones are not copied."""
+    if max(map(len, parts), default=0) < LARGE:
+        return (b"".join(parts),)
+    found: list[bytes | memoryview] = []
+    small: list[bytes | memoryview] = []
+    for part in parts:
+        if len(part) < LARGE:
+            small.append(part)
+            continue
+        if small:
+            found.append(b"".join(small))
+            small = []
+        found.append(part)
+    if small:
+        found.append(b"".join(small))
+    return tuple(found)
 
 
 class Symbol(str):

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qpidha.model.encoding import Parts
 
 DEFAULT_EXCHANGE = -1
 """uid of the nameless exchange, to which every queue is bound by its name."""
@@ -435,5 +438,18 @@ class Batch:
     first: int
     last: int
     control: bool
-    data: bytes
+    parts: Parts
+    """The bytes of the records. A large message is a part of its own, the same bytes as on its
+    queue, so whoever stores or sends a batch does so part by part.
+    """
     durable: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records."""
+        return sum(map(len, self.parts))
+
+    @property
+    def data(self) -> bytes:
+        """The records in one piece: a copy if there are several parts."""
+        return b"".join(self.parts)

@@ -118,8 +118,9 @@ def encode(message: Message) -> bytes:
             return b"J" + json.dumps({"say": type(message).__name__, **asdict(message)}).encode()
 
 
-def decode(data: bytes) -> Message:
-    """Read a message; raises ProtocolViolation if it is none."""
+def decode(data: bytes, start: int = 0) -> Message:
+    """Read a message, which begins at `start`; raises ProtocolViolation if it is none."""
+    data = data[start:]
     try:
         kind = data[:1]
         if kind == b"D":

@@ -155,7 +155,7 @@ class LogDisk:
         """Bytes that may be appended before there is too little space."""
         return self._low_at - self._asked
 
-    def append(self, name: str, data: bytes) -> None:
+    def append(self, name: str, data: bytes | memoryview) -> None:
         """Add to a file, which is made if it does not exist; carried out with the next call that is
         no append.
         """

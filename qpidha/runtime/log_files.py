@@ -28,7 +28,7 @@ class Append:
     """Add data to a file, which is made if it does not exist."""
 
     name: str
-    data: bytes
+    data: bytes | memoryview
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from qpidha.broker.broker import Broker
 from qpidha.broker.credit import DISK_FREE_LIMIT, SLOW_DISK
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.model.effects import Announce
+from qpidha.model.encoding import Parts
 from qpidha.model.errors import ProtocolViolation, UpgradeNeeded
 from qpidha.model.event_codes import CUT_OFF, NO_CHECKPOINT
 from qpidha.model.event_log import LogTrouble
@@ -117,7 +118,7 @@ class Checkpointer:
         log.recover(reader)
         if alone:
             for batch in reader.tail:
-                self._fold(batch.data)
+                self._fold(batch.parts)
             log.committed = log.last
         missing = lacking(broker.features, features)
         if missing:
@@ -141,7 +142,7 @@ class Checkpointer:
             Announce("warning", "store", note, {}, trouble, CUT_OFF) for note in reader.notes
         ] + [found]
 
-    def _fold(self, data: bytes, *, is_snapshot: bool = False) -> None:
+    def _fold(self, data: bytes | Parts, *, is_snapshot: bool = False) -> None:
         """Apply records that are sound on disk: if they cannot be read, another version wrote
         them.
         """

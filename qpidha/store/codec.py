@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields
 from typing import Any
 
+from qpidha.model.encoding import LARGE, Parts
 from qpidha.model.errors import ProtocolViolation
 from qpidha.model.records import (
     Bound,
@@ -119,6 +120,9 @@ LEFT_OUT: dict[type, tuple[str, ...]] = {
     LevelChanged: ("recorded", "keeper"),
 }
 """Fields that are not written while they are empty."""
+CUT_SHORT = "the last record is cut short"
+MALFORMED = (KeyError, IndexError, ValueError, TypeError, AttributeError, struct.error)
+"""What bytes that are not records raise when they are read."""
 IGNORABLE = "ignorable"
 """The mark of a record of a later kind that an older broker may leave out of account."""
 
@@ -145,11 +149,18 @@ def encode_enqueues(
     queue: int, sequences: list[int], payloads: list[bytes], expiries: list[int]
 ) -> bytes:
     """Encode a run of messages of one queue."""
+    return b"".join(enqueue_parts(queue, sequences, payloads, expiries))
+
+
+def enqueue_parts(
+    queue: int, sequences: list[int], payloads: list[bytes], expiries: list[int]
+) -> list[bytes]:
+    """Encode a run of messages of one queue without copying them."""
     expires = any(expiries)
     columns = _column("Q", sequences) + _column("I", [len(payload) for payload in payloads])
     if expires:
         columns += _column("Q", expiries)
-    return RUN_HEAD.pack(ENQUEUES, queue, len(sequences), expires) + columns + b"".join(payloads)
+    return [RUN_HEAD.pack(ENQUEUES, queue, len(sequences), expires) + columns, *payloads]
 
 
 def first_of_run(data: bytes) -> tuple[int, int] | None:
@@ -172,6 +183,16 @@ def encode_dequeues(queue: int, sequences: Iterable[int], cause: int = Cause.ACC
     return head + _little(column) + COLUMN_HEAD.pack(1) + bytes((cause,))
 
 
+def record_parts(sequence: int, record: Record) -> list[bytes]:
+    """Encode any one record with its sequence, without copying a message."""
+    if isinstance(record, Enqueued):
+        head = SHARED_HEAD.pack(
+            SHARED, sequence, len(record.queues), len(record.payload), record.expires
+        )
+        return [head + _column("q", list(record.queues)), record.payload]
+    return [encode_record(sequence, record)]
+
+
 def encode_record(sequence: int, record: Record) -> bytes:
     """Encode any one record with its sequence."""
     if isinstance(record, Dequeued):
@@ -185,10 +206,7 @@ def encode_record(sequence: int, record: Record) -> bytes:
         )
         return head + record.annotations
     if isinstance(record, Enqueued):
-        head = SHARED_HEAD.pack(
-            SHARED, sequence, len(record.queues), len(record.payload), record.expires
-        )
-        return head + _column("q", list(record.queues)) + record.payload
+        return b"".join(record_parts(sequence, record))
     text = json.dumps(_json_fields(record), separators=(",", ":")).encode()
     return OTHER_HEAD.pack(OTHER, sequence, len(text)) + text
 
@@ -204,27 +222,103 @@ def _json_fields(record: Record) -> dict[str, Any]:
     return {"record": type(record).__name__, **values.pop("later"), **values}
 
 
-def decode(data: bytes) -> Iterator[Entry]:
+class Source:
+    """Encoded records, of which only messages may begin with another part than what is before
+    them.
+    """
+
+    __slots__ = ("_rest", "data")
+
+    def __init__(self, parts: Iterable[bytes | memoryview]) -> None:
+        self._rest = iter(parts)
+        self.data: Any = b""
+        """The part that is read at present: bytes, or a view of them."""
+
+    def advance(self) -> bool:
+        """Go on with the next part; tell whether there is one."""
+        part = next(self._rest, None)
+        if part is None:
+            return False
+        self.data = part
+        return True
+
+    def cut(self, offset: int, length: int) -> tuple[bytes, int]:
+        """Cut so many bytes out at an offset, or take the next part if they are that; return them
+        and the offset behind them.
+        """
+        if length and offset == len(self.data):
+            if not self.advance():
+                raise ValueError(CUT_SHORT)
+            offset = 0
+        end = offset + length
+        return self.data[offset:end], end
+
+
+def decode(data: bytes | Parts) -> Iterator[Entry]:
     """Yield the entries of encoded records: runs of messages, or `(sequence, record)`.
 
     Dequeues and requeues are yielded with sequence 0: their place in the log has no meaning of its
     own. Raises ProtocolViolation for bytes that are not records.
     """
+    source = Source((data,) if isinstance(data, bytes) else data)
     offset = 0
     try:
-        while offset < len(data):
-            kind = data[offset]
-            entry, offset = DECODERS[kind](data, offset)
-            if offset > len(data):
-                raise ValueError("the last record is cut short")
-            yield entry
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError, struct.error) as error:
+        while source.advance():
+            offset = 0
+            while offset < len(source.data):
+                entry, offset = DECODERS[source.data[offset]](source, offset)
+                if offset > len(source.data):
+                    raise ValueError(CUT_SHORT)
+                yield entry
+    except MALFORMED as error:
         raise ProtocolViolation(
             f"record at byte {offset} cannot be read: {error}; the sender may run another version"
         ) from error
 
 
-def _decode_enqueues(data: bytes, offset: int) -> tuple[Entry, int]:
+def apart(data: Parts, count: int) -> Parts:
+    """Cut `count` encoded records, if they are a view of something larger, into parts of which each
+    large message is one. A large message is then copied once, whoever needs it.
+    """
+    if len(data) != 1 or isinstance(data[0], bytes):
+        return data
+    (view,) = data
+    if len(view) < LARGE * count:
+        return (bytes(view),)
+    found: list[bytes] = []
+    source = Source(data)
+    source.advance()
+    offset = done = 0
+    try:
+        while offset < len(view):
+            entry, offset = DECODERS[view[offset]](source, offset)
+            if offset > len(view):
+                raise ValueError(CUT_SHORT)
+            payloads = _payloads(entry)
+            at = offset - sum(map(len, payloads))
+            for payload in payloads:
+                if len(payload) >= LARGE:
+                    if at > done:
+                        found.append(bytes(view[done:at]))
+                    found.append(bytes(payload))
+                    done = at + len(payload)
+                at += len(payload)
+    except MALFORMED:
+        return (bytes(view),)  # Whoever decodes it will say so.
+    if done < len(view):
+        found.append(bytes(view[done:]))
+    return tuple(found)
+
+
+def _payloads(entry: Entry) -> list[bytes]:
+    """The messages in an entry, which ends with them."""
+    if isinstance(entry, EnqueueRun):
+        return entry.payloads
+    return [entry[1].payload] if isinstance(entry[1], Enqueued) else []
+
+
+def _decode_enqueues(source: Source, offset: int) -> tuple[Entry, int]:
+    data = source.data
     _, queue, count, columns = RUN_HEAD.unpack_from(data, offset)
     if not count:
         raise ValueError("a run of no messages")
@@ -232,7 +326,8 @@ def _decode_enqueues(data: bytes, offset: int) -> tuple[Entry, int]:
     if count == 1 and not columns:  # the usual case where each message waits for the one before
         sequence, length = ALONE.unpack_from(data, offset)
         offset += ALONE.size
-        return EnqueueRun(queue, [sequence], [data[offset : offset + length]], []), offset + length
+        payload, offset = source.cut(offset, length)
+        return EnqueueRun(queue, [sequence], [payload], []), offset
     sequences, offset = _read("Q", data, offset, count)
     lengths, offset = _read("I", data, offset, count)
     expiries: list[int] = []
@@ -241,6 +336,11 @@ def _decode_enqueues(data: bytes, offset: int) -> tuple[Entry, int]:
     if columns > EXPIRIES:
         _, offset = _later_columns(data, offset, columns)
     payloads = []
+    if offset + sum(lengths) > len(data):
+        for length in lengths:
+            payload, offset = source.cut(offset, length)
+            payloads.append(payload)
+        return EnqueueRun(queue, sequences, payloads, expiries), offset
     for length in lengths:
         end = offset + length
         payloads.append(data[offset:end])
@@ -248,7 +348,8 @@ def _decode_enqueues(data: bytes, offset: int) -> tuple[Entry, int]:
     return EnqueueRun(queue, sequences, payloads, expiries), offset
 
 
-def _decode_dequeues(data: bytes, offset: int) -> tuple[Entry, int]:
+def _decode_dequeues(source: Source, offset: int) -> tuple[Entry, int]:
+    data = source.data
     _, queue, count, columns = RUN_HEAD.unpack_from(data, offset)
     sequences, offset = _read("Q", data, offset + RUN_HEAD.size, count)
     if not columns:
@@ -274,36 +375,38 @@ def _later_columns(data: bytes, offset: int, columns: int) -> tuple[dict[int, by
     return found, offset
 
 
-def _decode_requeue(data: bytes, offset: int) -> tuple[Entry, int]:
+def _decode_requeue(source: Source, offset: int) -> tuple[Entry, int]:
+    data = source.data
     _, queue, sequence, count, length = REQUEUE_HEAD.unpack_from(data, offset)
     start = offset + REQUEUE_HEAD.size
     return (0, Requeued(queue, sequence, count, data[start : start + length])), start + length
 
 
-def _decode_delay(data: bytes, offset: int) -> tuple[Entry, int]:
+def _decode_delay(source: Source, offset: int) -> tuple[Entry, int]:
+    data = source.data
     _, queue, sequence, count, length, due = DELAY_HEAD.unpack_from(data, offset)
     start = offset + DELAY_HEAD.size
     end = start + length
     return (0, Requeued(queue, sequence, count, data[start:end], due)), end
 
 
-def _decode_shared(data: bytes, offset: int) -> tuple[Entry, int]:
+def _decode_shared(source: Source, offset: int) -> tuple[Entry, int]:
+    data = source.data
     _, sequence, count, length, expires = SHARED_HEAD.unpack_from(data, offset)
-    queues, start = _read("q", data, offset + SHARED_HEAD.size, count)
-    return (
-        sequence,
-        Enqueued(tuple(queues), data[start : start + length], expires),
-    ), start + length
+    queues, offset = _read("q", data, offset + SHARED_HEAD.size, count)
+    payload, offset = source.cut(offset, length)
+    return (sequence, Enqueued(tuple(queues), payload, expires)), offset
 
 
 def _are_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
-def _decode_other(data: bytes, offset: int) -> tuple[Entry, int]:
+def _decode_other(source: Source, offset: int) -> tuple[Entry, int]:
+    data = source.data
     _, sequence, length = OTHER_HEAD.unpack_from(data, offset)
     start = offset + OTHER_HEAD.size
-    values = json.loads(data[start : start + length])
+    values = json.loads(bytes(data[start : start + length]))
     kind = JSON_RECORDS.get(values["record"])
     if kind is None:
         if values.get(IGNORABLE) is not True:

@@ -36,7 +36,7 @@ class Disk(Protocol):
         is to be taken; 0 or less if it is so.
         """
 
-    def append(self, name: str, data: bytes) -> None:
+    def append(self, name: str, data: bytes | memoryview) -> None:
         """Add to a file, which is made if it does not exist."""
 
     def truncate(self, name: str, size: int) -> None:

@@ -45,7 +45,7 @@ class DiskFolder:
         """Return how many bytes may be appended before there is too little space."""
         return self._disk.until_low()
 
-    def append(self, name: str, data: bytes) -> None:
+    def append(self, name: str, data: bytes | memoryview) -> None:
         """Add to a file."""
         self._disk.append(self._prefix + name, data)
 

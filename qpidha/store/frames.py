@@ -16,8 +16,13 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
+
+from qpidha.model.encoding import gathered
+
+if TYPE_CHECKING:
+    from qpidha.model.encoding import Parts
 
 MAGIC = b"\xa7Q"
 START = struct.Struct("<2sI")  # magic, checksum of all that follows
@@ -54,9 +59,14 @@ class Frame(NamedTuple):
         return self.offset + HEAD_SIZE + len(self.data)
 
 
-def encode_frame(
+def encode_frame(kind: int, data: bytes, **fields: int) -> bytes:
+    """Write a frame in one piece; with the fields of `frame_parts`."""
+    return b"".join(frame_parts(kind, (data,), **fields))
+
+
+def frame_parts(
     kind: int,
-    data: bytes,
+    data: Parts,
     *,
     salt: int = 0,
     flags: int = 0,
@@ -65,10 +75,14 @@ def encode_frame(
     last: int = 0,
     committed: int = 0,
     synced: int = 0,
-) -> bytes:
-    """Write a frame."""
-    rest = REST.pack(kind, flags, len(data), epoch, first, last, committed, synced)
-    return START.pack(MAGIC, crc32(data, crc32(rest)) ^ salt) + rest + data
+) -> Parts:
+    """Write a frame. Large parts of its data are not copied."""
+    size = sum(map(len, data))
+    rest = REST.pack(kind, flags, size, epoch, first, last, committed, synced)
+    checksum = crc32(rest)
+    for part in data:
+        checksum = crc32(part, checksum)
+    return gathered((START.pack(MAGIC, checksum ^ salt), rest, *data))
 
 
 def decode_frame(

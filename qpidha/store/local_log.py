@@ -48,6 +48,7 @@ from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.state import DELETED_THERE, IN_LOG, KEYS_IN_RECORD, LOCAL_UID, gone_here
 from qpidha.model.effects import Announce
+from qpidha.model.encoding import Parts
 from qpidha.model.errors import LogDamaged, ProtocolViolation, UpgradeNeeded
 from qpidha.model.event_codes import CUT_OFF
 from qpidha.model.event_log import LogTrouble
@@ -70,7 +71,7 @@ from qpidha.model.records import (
     Unbound,
 )
 from qpidha.model.replication_level import ALL, CONFIGURATION, NONE
-from qpidha.store.codec import EnqueueRun, decode, encode_enqueues, encode_record
+from qpidha.store.codec import EnqueueRun, decode, encode_record, enqueue_parts
 from qpidha.store.folder import DiskFolder
 from qpidha.store.log import Log
 from qpidha.store.log_reader import LogReader
@@ -586,7 +587,7 @@ class LocalLog:
             ) from error
         self.log.recover(reader)
         for batch in reader.tail:
-            self._fold(batch.data)
+            self._fold(batch.parts)
         self._answered = self.log.last
         told = [
             Announce("warning", "store", f"local: {note}", {}, LogTrouble("cut off"), CUT_OFF)
@@ -711,7 +712,7 @@ class LocalLog:
         queue.syncs = queue.syncs or aside.syncs or bool(queue.messages)
         aside.close()
 
-    def _fold(self, data: bytes) -> None:
+    def _fold(self, data: bytes | Parts) -> None:
         """Apply records to what is read: queues that nobody can reach yet."""
         try:
             for entry in decode(data):
@@ -784,8 +785,8 @@ class LocalLog:
     def _append(self, record: Record) -> int:
         return LOCAL + self.log.append(record)
 
-    def _append_encoded(self, data: bytes) -> int:
-        return LOCAL + self.log.append_encoded(data)
+    def _append_encoded(self, parts: list[bytes]) -> int:
+        return LOCAL + self.log.append_encoded(parts)
 
     def _mark(self, place: int, **changes: Any) -> int:
         """Record something else of a queue."""
@@ -913,7 +914,7 @@ class LocalLog:
             if not found:
                 break
             cursor = found[-1].sequence
-            yield _encoded(queue, place, found)
+            yield b"".join(_encoded(queue, place, found))
 
     def _objects(self, point: int) -> Iterator[tuple[int, Record]]:
         for place in [*self._references, *self._things]:
@@ -1008,19 +1009,17 @@ def _copy(queue: Queue, other: Queue, after: int, last: int) -> None:
             other.window.restore(keys, numbers)
 
 
-def _encoded(queue: Queue, place: int, messages: list[Message]) -> bytes:
+def _encoded(queue: Queue, place: int, messages: list[Message]) -> list[bytes]:
     """Return messages of a queue, encoded, with how each is."""
-    parts = [
-        encode_enqueues(
-            place,
-            [message.sequence for message in messages],
-            [message.body() for message in messages],
-            [message.expires for message in messages],
-        )
-    ]
+    parts = enqueue_parts(
+        place,
+        [message.sequence for message in messages],
+        [message.body() for message in messages],
+        [message.expires for message in messages],
+    )
     for message in messages:
         number, count = message.sequence, message.delivery_count
         due = queue.delayed.get(number, 0)
         if count or message.annotations or due:
             parts.append(encode_record(0, Requeued(place, number, count, message.annotations, due)))
-    return b"".join(parts)
+    return parts

@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from qpidha.model.encoding import Parts, gathered
 from qpidha.model.errors import InvariantBroken
 from qpidha.model.features import DEPARTURE_CAUSES
 from qpidha.model.records import (
@@ -47,7 +48,7 @@ from qpidha.model.records import (
     ReplicaSet,
     Requeued,
 )
-from qpidha.store.codec import encode_dequeues, encode_enqueues, encode_record
+from qpidha.store.codec import apart, encode_dequeues, enqueue_parts, record_parts
 from qpidha.store.write_ahead_log import Chunk
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ Pending = (
     | tuple[int, list[int]]
     | tuple[int, list[int], int, None]
     | Record
-    | bytes
+    | list[bytes]
     | None
 )
 
@@ -172,11 +173,11 @@ class Log:
     ) -> int:
         """Append messages on one queue that have numbers already, none above what is committed."""
         self.pending_bytes += sum(map(len, payloads))
-        return self.append_encoded(encode_enqueues(queue, sequences, payloads, expiries))
+        return self.append_encoded(enqueue_parts(queue, sequences, payloads, expiries))
 
-    def append_encoded(self, data: bytes) -> int:
-        """Append records of messages that are encoded already."""
-        self._pending.append(data)
+    def append_encoded(self, parts: list[bytes]) -> int:
+        """Append records of messages that are encoded already, in one part or several."""
+        self._pending.append(parts)
         self._run_queue = 0
         self.only_departures = False
         return self.last + len(self._pending)
@@ -299,7 +300,7 @@ class Log:
             self._shared = {sequence for sequence in self._shared if sequence > self.committed}
 
     @staticmethod
-    def _encode(pending: list[Pending], first: int) -> bytes:
+    def _encode(pending: list[Pending], first: int) -> Parts:
         parts: list[bytes] = []
         run_queue = 0
         sequences: list[int] = []
@@ -312,31 +313,32 @@ class Log:
                 queue, payload, expires = entry
                 if queue != run_queue:
                     if sequences:
-                        parts.append(encode_enqueues(run_queue, sequences, payloads, expiries))
+                        parts += enqueue_parts(run_queue, sequences, payloads, expiries)
                     run_queue, sequences, payloads, expiries = queue, [], [], []
                 sequences.append(sequence)
                 payloads.append(payload)
                 expiries.append(expires)
                 continue
             if sequences:
-                parts.append(encode_enqueues(run_queue, sequences, payloads, expiries))
+                parts += enqueue_parts(run_queue, sequences, payloads, expiries)
                 run_queue, sequences, payloads, expiries = 0, [], [], []
             if type(entry) is tuple:
                 parts.append(encode_dequeues(*entry[:3]))
-            elif type(entry) is bytes:
-                parts.append(entry)
+            elif type(entry) is list:
+                parts += entry
             else:
-                parts.append(encode_record(sequence, entry))  # type: ignore[arg-type]
+                parts += record_parts(sequence, entry)  # type: ignore[arg-type]
         if sequences:
-            parts.append(encode_enqueues(run_queue, sequences, payloads, expiries))
-        return b"".join(parts)
+            parts += enqueue_parts(run_queue, sequences, payloads, expiries)
+        return gathered(parts)
 
     # -- receiving, on a backup -------------------------------------------------------------------
 
     def receive(self, batch: Batch) -> None:
         """Keep a batch from the primary; it must follow the last one."""
         # The batch is kept as it came, byte for byte: a promoted backup serves the others the same
-        # batches from the same points, and needs no encoding of its own.
+        # batches from the same points, and needs no encoding of its own. But not in one piece: a
+        # large message is copied once, and what the log has of it is what its queue will have.
         if batch.first != self.last + 1 or batch.epoch < self.epoch or self._pending:
             raise InvariantBroken(
                 f"batch {batch.epoch}:{batch.first} does not follow {self.epoch}:{self.last}"
@@ -344,6 +346,7 @@ class Log:
         if batch.epoch > self.epoch:
             self.epoch = batch.epoch
             self.history.append((batch.epoch, batch.first))
+        batch.parts = apart(batch.parts, batch.last - batch.first + 1)
         self._keep(batch)
 
     def cut(self, sequence: int) -> None:
@@ -354,7 +357,7 @@ class Log:
         gone: list[Batch] = []
         while self._batches and self._batches[-1].last > sequence:
             batch = self._batches.pop()
-            self._bytes -= len(batch.data) + BATCH_OVERHEAD
+            self._bytes -= batch.size + BATCH_OVERHEAD
             self.last = batch.first - 1
             gone.append(batch)
         if self.last > sequence:
@@ -498,9 +501,9 @@ class Log:
         self.committed = reader.committed
         self.snapshot_through = reader.snapshot_through
         self._batches.extend(reader.tail)
-        self._bytes = sum(len(batch.data) + BATCH_OVERHEAD for batch in reader.tail)
+        self._bytes = sum(batch.size + BATCH_OVERHEAD for batch in reader.tail)
         for batch, body in zip(reader.tail, reader.bodies, strict=True):
-            self.recent.append((0, Chunk(batch.data, batch.first, batch.last, body)))
+            self.recent.append((0, Chunk(batch.parts, batch.first, batch.last, body)))
         # So all of it is synced once more, and until then `durable_to` is 0: this broker confirms
         # nothing that a power cut could take from it.
         if self.wal is not None and self.last:
@@ -579,7 +582,7 @@ class Log:
         self.last = batch.last
         batches = self._batches
         batches.append(batch)
-        self._bytes += len(batch.data) + BATCH_OVERHEAD
+        self._bytes += batch.size + BATCH_OVERHEAD
         if self.wal is not None:
             self._write(self.wal, batch)
         self.trim()
@@ -608,12 +611,12 @@ class Log:
         ):
             if self.wal is not None and batches[0].last > self.written_to:
                 break  # it could not be read back yet
-            self._bytes -= len(batches.popleft().data) + BATCH_OVERHEAD
+            self._bytes -= batches.popleft().size + BATCH_OVERHEAD
 
     def _write(self, wal: WriteAheadLog, batch: Batch) -> None:
         body = wal.append(batch, committed=self.committed, synced=self.synced)
-        self.recent.append((wal.next_mark, Chunk(batch.data, batch.first, batch.last, body)))
-        size = len(batch.data) + BATCH_OVERHEAD
+        self.recent.append((wal.next_mark, Chunk(batch.parts, batch.first, batch.last, body)))
+        size = batch.size + BATCH_OVERHEAD
         self._unmarked += size
         self._unwritten += size
         # Without what a snapshot shows effects of, all that it brought would be worth nothing after

@@ -377,7 +377,7 @@ class LogReader:
             frame.first,
             frame.last,
             bool(frame.flags & CONTROL),
-            frame.data,
+            (frame.data,),
             bool(frame.flags & DURABLE),
         )
         self.tail.append(batch)
@@ -387,7 +387,7 @@ class LogReader:
 
     def _applied(self, batch: Batch) -> Chunk:
         return Chunk(
-            batch.data, batch.first, batch.last, self._found.pop((batch.epoch, batch.first))
+            batch.parts, batch.first, batch.last, self._found.pop((batch.epoch, batch.first))
         )
 
     def _cut(self, files: list[File], sequence: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from qpidha.broker.broker import Broker
 from qpidha.broker.queues.queue import Queue
+from qpidha.model.encoding import Parts
 from qpidha.model.errors import ProtocolViolation, RefusedRequest
 from qpidha.model.message import Message
 from qpidha.model.records import HA_RECORDS, Enqueued, Record, Requeued
@@ -27,7 +28,7 @@ QUEUES_AT_ONCE = 1000
 """Queues without messages that are passed over in one part of a snapshot."""
 
 
-def fold(broker: Broker, data: bytes, *, is_snapshot: bool = False) -> None:
+def fold(broker: Broker, data: bytes | Parts, *, is_snapshot: bool = False) -> None:
     """Apply encoded records to a broker model, of the log or of a snapshot. Raises
     ProtocolViolation for what cannot be read or applied, perhaps half way: the model is then to be
     filled anew.
@@ -47,7 +48,7 @@ def fold(broker: Broker, data: bytes, *, is_snapshot: bool = False) -> None:
         ) from error
 
 
-def ha_records(data: bytes) -> list[tuple[int, Record]]:
+def ha_records(data: bytes | Parts) -> list[tuple[int, Record]]:
     """Pick what concerns the cluster out of encoded records."""
     entries = [entry for entry in decode(data) if not isinstance(entry, EnqueueRun)]
     return [entry for entry in entries if isinstance(entry[1], HA_RECORDS)]

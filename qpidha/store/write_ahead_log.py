@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from zlib import crc32
 
+from qpidha.model.encoding import Parts
 from qpidha.model.errors import LogDamaged
 from qpidha.model.records import Batch, Enqueued
 from qpidha.store.codec import EnqueueRun, decode, first_of_run
@@ -41,6 +42,7 @@ from qpidha.store.frames import (
     Frame,
     decode_frame,
     encode_frame,
+    frame_parts,
 )
 
 FORMAT = 3
@@ -182,7 +184,7 @@ class Chunk(NamedTuple):
     are 0.
     """
 
-    data: bytes
+    data: bytes | Parts
     first: int
     last: int
     body: PayloadRef
@@ -341,9 +343,9 @@ class WriteAheadLog:
         file.offsets.append(file.size)
         return self._write(
             file,
-            encode_frame(
+            *frame_parts(
                 BATCH,
-                batch.data,
+                batch.parts,
                 salt=self.salt,
                 flags=flags,
                 epoch=batch.epoch,
@@ -425,7 +427,7 @@ class WriteAheadLog:
                     frame.first,
                     frame.last,
                     bool(frame.flags & CONTROL),
-                    frame.data,
+                    (frame.data,),
                     bool(frame.flags & DURABLE),
                 )
 
@@ -604,12 +606,14 @@ class WriteAheadLog:
             file, encode_frame(HEAD, data, epoch=file.epoch, first=self.salt, last=file.start)
         )
 
-    def _write(self, file: File, frame: bytes) -> PayloadRef:
-        body = PayloadRef(self, file, file.size, len(frame))
-        file.size += len(frame)
+    def _write(self, file: File, *frame: bytes | memoryview) -> PayloadRef:
+        size = sum(map(len, frame))
+        body = PayloadRef(self, file, file.size, size)
+        file.size += size
         self.frames_written += 1
-        self.bytes_written += len(frame)
-        self.disk.append(file.name, frame)
+        self.bytes_written += size
+        for part in frame:
+            self.disk.append(file.name, part)
         return body
 
     def _format(self) -> dict[str, object]:
@@ -658,7 +662,7 @@ def read_clean_end(content: bytes) -> CleanEnd | None:
     return CleanEnd(fields["file"], fields["size"], frame.last)
 
 
-def payloads_of(data: bytes) -> dict[int, bytes]:
+def payloads_of(data: bytes | Parts) -> dict[int, bytes]:
     """Return the messages in encoded records, by their sequences."""
     found: dict[int, bytes] = {}
     for entry in decode(data):

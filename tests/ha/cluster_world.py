@@ -22,6 +22,7 @@ from qpidha.ha.pending import PendingAcknowledgements
 from qpidha.ha.saves import Saves
 from qpidha.ha.wire import decode as decode_message
 from qpidha.model.broker_states import BrokerStatus
+from qpidha.model.encoding import Parts
 from qpidha.model.errors import ProtocolViolation, QpidHaError
 from qpidha.model.event_log import EventSink
 from qpidha.model.events import Event, LogWritten
@@ -215,11 +216,12 @@ class Machine:
     def hang_up(self, connection_id: int) -> None:
         self.world.close(connection_id)
 
-    def send(self, connection_id: int, data: bytes) -> None:
+    def send(self, connection_id: int, data: bytes | Parts) -> None:
         self.saves.then(lambda: self.tell(connection_id, data))
 
-    def tell(self, connection_id: int, data: bytes) -> None:
-        self.world.carry(self, connection_id, data)
+    def tell(self, connection_id: int, data: bytes | Parts) -> None:
+        parts = (data,) if isinstance(data, bytes) else data
+        self.world.carry(self, connection_id, b"".join(parts))
 
     is_awaited = True
 
@@ -276,8 +278,9 @@ class Machine:
         self.model.clear()
 
     def _read(self, data: bytes) -> None:
-        if data in self.spoiled:
-            self.spoiled.discard(data)
+        whole = data if isinstance(data, bytes) else b"".join(data)
+        if whole in self.spoiled:
+            self.spoiled.discard(whole)
             raise ProtocolViolation("nobody can read this")
 
     def ha_records(self, data: bytes) -> list[tuple[int, Record]]:

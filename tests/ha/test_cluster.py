@@ -464,7 +464,7 @@ def test_a_batch_that_does_not_follow_ends_the_link_and_not_the_broker() -> None
     assert role is not None
     assert role.primary is not None
     link = role.primary.connection_id
-    backup.cluster.on_message(link, Logged(0, Batch(1, 99, 99, False, b"")))
+    backup.cluster.on_message(link, Logged(0, Batch(1, 99, 99, False, (b"",))))
     assert link not in world.ends
     world.run(1)
     assert states(world) == [ACTIVE, READY, READY]
@@ -477,7 +477,7 @@ def test_a_batch_of_a_lower_epoch_than_the_promised_one_ends_the_link() -> None:
     assert role is not None and role.primary is not None
     last, link = backup.log.last, role.primary.connection_id
     backup.cluster.promises.promise_self(9)
-    backup.cluster.on_message(link, Logged(0, Batch(1, last + 1, last + 1, False, b"")))
+    backup.cluster.on_message(link, Logged(0, Batch(1, last + 1, last + 1, False, (b"",))))
     assert backup.log.last == last and link not in world.ends
 
 

@@ -16,6 +16,7 @@ from qpidha.ha.promises import Promises
 from qpidha.ha.states import StateMachine
 from qpidha.ha.wire import Chunk, Confirm, Logged, Subscribe, decode
 from qpidha.model.broker_states import JOINING
+from qpidha.model.encoding import Parts
 from qpidha.model.event_log import EventSink
 from qpidha.model.records import Record
 from qpidha.model.settings import Settings
@@ -45,11 +46,11 @@ class Side:
         """Credit that the other side gives."""
         self.event_log = EventSink()
 
-    def send(self, connection_id: int, data: bytes) -> None:
-        self.said.append(data)
+    def send(self, connection_id: int, data: bytes | Parts) -> None:
+        self.said.append(data if isinstance(data, bytes) else b"".join(data))
 
-    def tell(self, connection_id: int, data: bytes) -> None:
-        self.said.append(data)
+    def tell(self, connection_id: int, data: bytes | Parts) -> None:
+        self.said.append(data if isinstance(data, bytes) else b"".join(data))
 
     def when_saved(self, action: Callable[[], None]) -> None:
         action()

@@ -57,7 +57,7 @@ SPOKEN: list[Message] = [
     Begin(3, 99, 120, True, [(1, 1), (3, 70)], 3, 2, ("id",)),
     Begin(3, 99, 120, False, [], 3, 2, ("id",), 10**18),
     SnapshotEnd(4, 130),
-    Logged(7, Batch(3, 8, 12, True, b"\x00records")),
+    Logged(7, Batch(3, 8, 12, True, (b"\x00records",))),
     Committed(12),
     Chunk(2, b"\xffrecords"),
     Confirm(3, 12, 2),

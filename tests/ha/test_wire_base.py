@@ -65,8 +65,8 @@ def test_a_message_is_written_as_the_base_writes_it(message: Message, text: str)
 
 
 def test_binary_messages_are_those_of_the_base() -> None:
-    batch = Batch(3, 9, 12, True, b"data", False)
-    written = [encode_logged(batch, 8), encode(Committed(8)), encode(Chunk(2, b"data"))]
+    batch = Batch(3, 9, 12, True, (b"data",), False)
+    written = [b"".join(encode_logged(batch, 8)), encode(Committed(8)), encode(Chunk(2, b"data"))]
     written.append(encode(Confirm(3, 9, 2)))
     assert [data.hex() for data in written] == [
         "4c0800000000000000030000000000000009000000000000000c00000000000000010064617461",

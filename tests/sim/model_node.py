@@ -25,6 +25,7 @@ from qpidha.ha.channels import Channels
 from qpidha.ha.wire import Message
 from qpidha.ha.wire import decode as decode_message
 from qpidha.model.effects import Effect
+from qpidha.model.encoding import Parts
 from qpidha.model.errors import (
     FOLLOWS_REDIRECTS,
     InvariantBroken,
@@ -87,12 +88,12 @@ class ModelChannels(Channels):
         self.is_counted = self.window < PLENTY
         """Whether the other end says what it has taken: with plenty of credit it need not."""
 
-    def send(self, connection_id: int, data: bytes) -> None:
+    def send(self, connection_id: int, data: bytes | Parts) -> None:
         """Send a message."""
         connection: Any = self.node.streams.by_id.get(connection_id)
         if connection is not None:
             connection.untaken += 1
-            connection.say(data)
+            connection.say(data if isinstance(data, bytes) else b"".join(data))
 
     def credit(self, connection_id: int) -> int:
         """Return how many messages the other end takes now."""

@@ -35,16 +35,20 @@ from qpidha.broker.queues.walk import Walk
 from qpidha.broker.state import State
 from qpidha.broker.transaction import Transaction
 from qpidha.ha import cluster as role
+from qpidha.ha import primary
 from qpidha.ha.backup import Backup
 from qpidha.ha.candidates import Comparison
 from qpidha.ha.peers import Peers
 from qpidha.ha.primary import Primary
 from qpidha.ha.saves import Saves
 from qpidha.management import admission
+from qpidha.model import encoding
 from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled, RouteDeclared
 from qpidha.node import Node
+from qpidha.store import codec
 from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
+from qpidha.store.write_ahead_log import WriteAheadLog
 from tests.sim.faults import draw_apart
 from tests.sim.linking import draw_links
 from tests.sim.policies import draw_policies
@@ -709,6 +713,43 @@ def leave_before_sync() -> AbstractContextManager[None]:
     return replaced((Ends, "covers", lambda self, other: True))
 
 
+def small_parts() -> AbstractContextManager[None]:
+    """Take every message for a large one, which is a part of its batch by itself: no bug."""
+    return replaced((encoding, "LARGE", 8), (codec, "LARGE", 8))
+
+
+@contextmanager
+def swap_parts() -> Iterator[None]:
+    """Send the parts of a batch to the backups in another order."""
+    before = primary.encode_logged
+
+    def swapped(batch: Any, committed: int) -> Any:
+        head, *parts = before(batch, committed)
+        bodies = [at for at, part in enumerate(parts) if len(part) > 8]
+        sizes: dict[int, int] = {}
+        for at in bodies:
+            other = sizes.setdefault(len(parts[at]), at)
+            parts[at], parts[other] = parts[other], parts[at]
+        return (head, *parts)
+
+    with small_parts(), replaced((primary, "encode_logged", swapped)):
+        yield
+
+
+@contextmanager
+def forget_part() -> Iterator[None]:
+    """Write a frame to disk without the last of its parts."""
+    before = WriteAheadLog._write
+
+    def forget(self: Any, file: Any, *frame: Any) -> Any:
+        body = before(self, file, *(frame[:-1] or frame))
+        file.size += sum(map(len, frame)) - body._size
+        return body
+
+    with small_parts(), replaced((WriteAheadLog, "_write", forget)):
+        yield
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
@@ -772,6 +813,8 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         record_once,
         leave_before_arrival,
         leave_before_sync,
+        swap_parts,
+        forget_part,
     )
 }
 NEEDS: dict[str, Callable[[Any], object]] = {
@@ -820,5 +863,6 @@ NEEDS: dict[str, Callable[[Any], object]] = {
     "record-once": lambda run: run.plan.levels or run.plan.keeps,
     "leave-before-arrival": attrgetter("plan.crosses"),
     "leave-before-sync": attrgetter("plan.crosses"),
+    "forget-part": attrgetter("plan.disks"),
 }
 """Bug -> what a run needs to show it, if most runs have nothing of that."""

@@ -13,6 +13,7 @@ import pytest
 
 from tests.patience import LONG_TEST
 from tests.sim.__main__ import command, play
+from tests.sim.planted_bugs import small_parts
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL_SEEDS, WIRE_SEEDS, BLOCKS = 160, 40, 8
@@ -27,6 +28,13 @@ def test_no_history_breaks_a_rule(depth: str, block: int) -> None:
     for seed in range(block * size, (block + 1) * size):
         result = play(seed, depth)
         assert not result.failure, f"{result.failure}\nreplay: {command(result, '')}"
+
+
+def test_no_history_with_every_message_in_a_part_of_its_own_breaks_a_rule() -> None:
+    with small_parts():
+        for seed in range(20):
+            result = play(seed, "both")
+            assert not result.failure, f"{result.failure}\nseed {seed}, with small_parts()"
 
 
 @pytest.mark.parametrize("depth", ["model", "wire"])

@@ -210,8 +210,8 @@ def test_old_batches_go_when_the_limit_is_passed_unless_they_are_needed() -> Non
 def test_a_backup_cuts_what_the_new_primary_has_not() -> None:
     log = Log(1 << 20)
     for first in (1, 3, 5):
-        log.receive(Batch(1, first, first + 1, False, b""))
-    log.receive(Batch(2, 7, 9, False, b""))
+        log.receive(Batch(1, first, first + 1, False, (b"",)))
+    log.receive(Batch(2, 7, 9, False, (b"",)))
     assert (
         log.common_point(1, 100),
         log.common_point(1, 4),
@@ -221,4 +221,4 @@ def test_a_backup_cuts_what_the_new_primary_has_not() -> None:
     log.cut(4)
     assert (log.epoch, log.last, log.history) == (1, 4, [(1, 1)])
     with pytest.raises(InvariantBroken):
-        log.receive(Batch(1, 6, 7, False, b""))
+        log.receive(Batch(1, 6, 7, False, (b"",)))

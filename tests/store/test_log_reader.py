@@ -82,7 +82,7 @@ def test_a_snapshot_whose_first_segment_lost_its_head_keeps_nobody_from_starting
     machine.publish("q", *words(3))
     machine.turn()
     machine.log.reset(500, [(7, 1)])
-    machine.log.receive(Batch(7, 501, 501, False, b"", True))
+    machine.log.receive(Batch(7, 501, 501, False, (b"",), True))
     while machine.disk.pump():
         pass
     (*_, name) = names_of(machine, ".log")
@@ -100,7 +100,7 @@ def test_files_of_a_snapshot_that_never_was_complete_are_removed_at_the_next_sta
     machine.turn()
     before = set(machine.files.written)
     machine.log.reset(500, [(7, 1)])
-    machine.log.receive(Batch(7, 501, 501, False, b"", True))
+    machine.log.receive(Batch(7, 501, 501, False, (b"",), True))
     while machine.disk.pump():
         pass
     half = set(machine.files.written) - before

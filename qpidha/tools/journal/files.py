@@ -154,7 +154,7 @@ class Folder:
         """Return nothing: nothing is written here."""
         return 0
 
-    def append(self, name: str, data: bytes) -> None:
+    def append(self, name: str, data: bytes | memoryview) -> None:
         """Change nothing: a broker would begin a file here."""
 
     def truncate(self, name: str, size: int) -> None:
