@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test docs man mutants lint format bench bench-check bench-pipeline bench-recovery bench-kinds bench-crowd bench-console bench-pressure test-migrate sim soak soak-chain verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
+.PHONY: help demo quick test docs man mutants lint format bench bench-check bench-pipeline bench-recovery bench-kinds bench-crowd bench-tail bench-console bench-pressure test-migrate sim soak soak-chain verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -152,6 +152,10 @@ bench-kinds: ## what a message costs on a queue of each kind, beside one in the 
 bench-crowd: ## what 10,000 idle connections, 100,000 that come and go, and queues of a million messages cost others
 	@.ci/setup bench
 	$(BIN)/python -m tests.bench.crowd
+
+bench-tail: ## the slowest of 5,000 acceptances a second while a backup joins, a checkpoint is written, and a queue of a million is purged, deleted or expires
+	@.ci/setup bench
+	$(BIN)/python -m tests.bench.tail $(BENCH_ARGS)
 
 test-migrate: ## 100,000 durable messages from a RabbitMQ (Debian's), the migrating command killed in between, and the primary; counted
 	@.ci/setup bench

@@ -292,7 +292,9 @@ class LogDisk:
         self._written += sum(len(one.data) for one in group if isinstance(one, Append))
         if mark is not None:
             self._post(LogWritten(mark, self._files.sync_time))
+        self._files.remove_one()
         if is_last:
+            self._files.remove_all()
             self._files.sync()
         return not is_last
 
@@ -300,7 +302,7 @@ class LogDisk:
         """Wait for something to do and take all that is there; and whether that was the last."""
         group: list[Operation] = []
         try:
-            some = self._queue.get(timeout=_LOOK)
+            some = self._queue.get(timeout=0 if self._files.has_removals else _LOOK)
             while some is not None:
                 group += some
                 some = self._queue.get_nowait()

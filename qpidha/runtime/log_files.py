@@ -1,15 +1,18 @@
 """The files of a log as they are written: operations in their order, and syncs that last.
 
-A sync covers all that was written before it, names included: a file that was created, renamed or
-removed stays so after a power cut. Everything here may block, so it belongs to a thread of its own
-(`log_disk.py`). What the files hold is not known here.
+A sync covers all that was written before it, names included: a file that was created or renamed
+stays so after a power cut. What is removed goes one file at a time between two groups, for nobody
+waits for that. Everything here may block, so it belongs to a thread of its own (`log_disk.py`).
+What the files hold is not known here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -72,13 +75,15 @@ class LogFiles:
     `busy_with` is then the file at fault.
     """
 
-    __slots__ = ("_dirty", "_files", "_folders", "_root", "busy_with", "sync_time")
+    __slots__ = ("_dirty", "_files", "_folders", "_removals", "_root", "busy_with", "sync_time")
 
     def __init__(self, root: int) -> None:
         self._root = root
         self._files: dict[str, int] = {}
         self._dirty: dict[str, None] = {}
         self._folders: dict[str, None] = {}
+        self._removals: deque[str] = deque()
+        """Files that are to go, the first one first."""
         self.busy_with = ""
         self.sync_time = 0
         """How long the sync of the last group took, in ns; 0 if there was none."""
@@ -100,7 +105,7 @@ class LogFiles:
 
     def carry_out(self, group: Sequence[Operation]) -> int | None:
         """Carry out a group in its order, then sync if one of its marks asks for it; the highest
-        mark.
+        mark. What is to be removed goes later (`remove_one`).
         """
         mark: int | None = None
         sync = False
@@ -130,6 +135,25 @@ class LogFiles:
         self._close_some()
         return mark
 
+    @property
+    def has_removals(self) -> bool:
+        """Whether there is something for `remove_one`."""
+        return bool(self._removals)
+
+    def remove_one(self) -> None:
+        """Remove the file that was to go first, if there is one."""
+        if self._removals:
+            name = self.busy_with = self._removals.popleft()
+            # If somebody was quicker it is as it should be.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._root)
+                self._folders[_folder(name)] = None
+
+    def remove_all(self) -> None:
+        """Remove all files that are to go."""
+        while self._removals:
+            self.remove_one()
+
     def sync(self) -> None:
         """Put everything written so far on the disk to stay, names included."""
         for name in self._dirty:
@@ -157,6 +181,8 @@ class LogFiles:
 
     def _change(self, one: Truncate | Rename | Remove) -> None:
         """Carry out what is not appended; all before it is written."""
+        if isinstance(one, Rename) and one.new in self._removals:
+            self.remove_all()
         name = self.busy_with = one.name
         if isinstance(one, Truncate):
             file = self._existing(name)
@@ -175,12 +201,10 @@ class LogFiles:
             self._folders[_folder(name)] = self._folders[_folder(one.new)] = None
             self._sync_folders()
         else:
+            # To free a large file takes the file system some ms, and nothing waits for that: after
+            # a crash it may be there again anyway.
             self._close(name)
-            try:
-                os.unlink(name, dir_fd=self._root)
-            except FileNotFoundError:
-                return  # somebody was quicker, and it is as it should be
-            self._folders[_folder(name)] = None
+            self._removals.append(name)
 
     def _write(self, name: str, buffers: list[bytes | memoryview]) -> None:
         """Append buffers to a file, however many calls the system needs for it."""
@@ -221,6 +245,8 @@ class LogFiles:
         """Open a file that must be there."""
         file = self._files.get(name)
         if file is None:
+            if name in self._removals:
+                self.remove_all()  # Another one gets its name.
             file = self._files[name] = os.open(name, _APPEND, dir_fd=self._root)
         return file
 

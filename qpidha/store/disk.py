@@ -48,7 +48,7 @@ class Disk(Protocol):
         """
 
     def remove(self, name: str) -> None:
-        """Remove a file."""
+        """Remove a file, soon: no mark waits for that. Those to remove go one after the other."""
 
     def mark(self, mark: int, *, sync: bool) -> None:
         """Have the event LogWritten(mark) come when all before is written; with `sync`, when it

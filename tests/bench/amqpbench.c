@@ -14,6 +14,7 @@
  * second of all producers together) the clock of a message starts when it was due, not when it could be sent, so that
  * a stall of the broker counts for every message that it delays. With -m every connection has a link to each of so many
  * queues, ADDRESS0, ADDRESS1, ..., used in turn. With -F consumer i receives every message from RECEIVE-ADDRESSi (-R).
+ * SIGTERM ends a run as the end of its time does.
  *
  * Build: cc -O2 -o amqpbench amqpbench.c -lqpid-proton
  */
@@ -34,6 +35,7 @@
 #include <proton/session.h>
 #include <proton/terminus.h>
 #include <proton/transport.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -134,7 +136,13 @@ static double due_at(const peer_t *peer, long number) {
 /* When the time of a run that is boxed in time begins: with the first message, or at once for who only receives. */
 static double time_begins(void) { return ask.producers ? seen.first_send : seen.first_receive; }
 
-static bool time_is_over(double at) { return ask.seconds && time_begins() && at - time_begins() >= ask.seconds; }
+static volatile sig_atomic_t told_to_end;
+
+static void end_soon(int number) { told_to_end = number; }
+
+static bool time_is_over(double at) {
+    return told_to_end || (ask.seconds && time_begins() && at - time_begins() >= ask.seconds);
+}
 
 /* Send while there is credit, quota, time and room in the window. */
 static void send_more(peer_t *peer) {
@@ -480,6 +488,7 @@ static void parse(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     parse(argc, argv);
+    signal(SIGTERM, end_soon);
     char *host = argv[optind], *colon = strrchr(host, ':');
     *colon = 0;
     encode_message();

@@ -26,12 +26,20 @@ class QpidhaBrokers:
     """`size` brokers; more than one make a cluster, of which the first is promoted."""
 
     def __init__(
-        self, folder: Path, size: int, *, options: Sequence[str] = (), source: Path | None = None
+        self,
+        folder: Path,
+        size: int,
+        *,
+        options: Sequence[str] = (),
+        source: Path | None = None,
+        module: str = "qpidha.runtime.daemon",
     ) -> None:
         self.folder = folder
         self.options = options
         self.source = source
         """The working copy whose brokers these are; None is this one."""
+        self.module = module
+        """What is run for each broker; it takes the daemon's options."""
         self.ports = free_ports(size)
         self.running: list[subprocess.Popen[bytes]] = []
 
@@ -44,7 +52,7 @@ class QpidhaBrokers:
         """Start one broker, or start it again."""
         tree = self.source or Path(__file__).parents[2]
         # -P: else the working directory comes first, which is another tree where there is a source.
-        command = [sys.executable, "-P", "-m", "qpidha.runtime.daemon", *self._options(number)]
+        command = [sys.executable, "-P", "-m", self.module, *self._options(number)]
         place = self.folder / f"b{number + 1}"
         place.mkdir(parents=True, exist_ok=True)
         self.running[number : number + 1] = [

@@ -143,7 +143,41 @@ def test_a_sync_covers_what_earlier_marks_only_wrote_and_the_names_too(edge, jou
     edge.synced.clear()
     journal.disk.remove(ONE)
     journal.settle(10)
+    journal.settle(11)
     assert edge.synced == ["journal"]
+
+
+def test_no_mark_waits_for_files_that_go_and_all_have_gone_at_the_end(
+    monkeypatch, tmp_path, edge, journal
+):
+    names = [f"{number:08d}.log" for number in range(1, 9)]
+    for name in names:
+        journal.disk.append(name, b"x")
+    journal.settle()
+    unlink, may_go, gone = os.unlink, threading.Event(), []
+
+    def slow(name, **more):
+        assert may_go.wait(STATE)
+        gone.append(name)
+        unlink(name, **more)
+
+    monkeypatch.setattr(os, "unlink", slow)
+    for name in names:
+        journal.disk.remove(name)
+    journal.disk.append(names[0], b"anew")
+    journal.disk.append("00000010.log", b"y")
+    journal.disk.mark(2, sync=True)
+    may_go.set()  # The first name is in use again, so all before that goes first.
+    assert journal.next() == LogWritten(2)
+    may_go.clear()
+    for name in names[:2]:
+        journal.disk.remove(name)
+    journal.disk.mark(3, sync=True)
+    assert journal.next() == LogWritten(3)
+    may_go.set()
+    assert journal.disk.close(STATE)
+    assert gone == [*names, *names[:2]]
+    assert os.listdir(tmp_path / "journal") == ["00000010.log"]
 
 
 def test_a_new_folder_is_synced_in_its_parent_too(edge, journal):

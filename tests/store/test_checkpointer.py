@@ -12,8 +12,8 @@ import pytest
 from qpidha.broker import credit as credit_module
 from qpidha.broker.credit import DISK_FREE_LIMIT, SLOW_DISK
 from qpidha.model.message import Message
+from qpidha.store import checkpointer, weighing
 from qpidha.store import log as log_module
-from qpidha.store import weighing
 from qpidha.store.recovery import snapshot_objects
 from tests.store.durable import Machine, a_message
 from tests.store.test_write_ahead_log import words
@@ -481,3 +481,18 @@ def test_every_body_can_be_read_at_any_time(seed: int) -> None:
     for _ in range(60):
         life.step()
         life.look()
+
+
+def test_a_checkpoint_is_synced_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointer, "SYNC_BYTES", 100_000)
+    machine = Machine()
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(40):
+        machine.publish("q", *[bytes(200)] * 200)
+        machine.turn()
+    before = machine.disk.syncs
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.settle()
+    assert machine.wal.checkpoint_size > 1_500_000
+    # So little is left for the one at its end, for which all else waits.
+    assert machine.disk.syncs - before > 10
