@@ -43,8 +43,14 @@ APART = 32 << 10
 """With a small limit each piece of so many bytes or more is asked for by itself, and so is given
 back at once, whatever lies beside it: brokers of 300 MB took up to 320 without.
 """
-M_MMAP_THRESHOLD = -3
-"""What the allocator (glibc's) calls that."""
+TOGETHER = 8 << 20
+"""With a larger limit, or none, a piece of fewer bytes is taken from what is free, and is not asked
+for page by page each time: large messages, and turns of many, cost 5 to 10 % less.
+"""
+FREE = 16 << 20
+"""Bytes at the end of the heap that stay while there is work, for what comes next."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""What the allocator (glibc's) calls these."""
 FAR, NEAR = 1.0, 0.1
 """Seconds between two looks, with less than half of the limit in use and with more."""
 PERIOD = 10.0
@@ -160,6 +166,9 @@ def watch(loop: asyncio.AbstractEventLoop, limit: int) -> None:
     if 0 < limit < LARGE:
         libc.mallopt(M_MMAP_THRESHOLD, APART)
         repeat(Trimmer(limit, trim, resident).look)
+    else:
+        libc.mallopt(M_MMAP_THRESHOLD, TOGETHER)
+        libc.mallopt(M_TRIM_THRESHOLD, FREE)
     mallinfo2 = getattr(libc, "mallinfo2", None)
     if mallinfo2 is not None:  # glibc 2.33 or later
         mallinfo2.restype = Mallinfo2
