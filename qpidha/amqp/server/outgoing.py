@@ -224,6 +224,7 @@ class OutgoingLink(ClientLink):
         end.owner = self
         self._served.outgoing[self] = None
         end.open(source, target, mode=end.remote_sender_mode())
+        self._connection.wake()
         self.flowed()
 
     @property
@@ -440,6 +441,9 @@ class OutgoingLink(ClientLink):
             return
         if self._is_late:
             self._heard_of(queue)
+        # The engine also tells of each transfer that it has sent, if others came in between.
+        if end.credit() == self.credit and not end.is_draining():
+            return
         self.refresh_credit()
         if end.is_draining():
             self._served.draining[self] = None

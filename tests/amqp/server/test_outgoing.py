@@ -23,6 +23,7 @@ from qpidha.amqp.peer.terminus import (
 from qpidha.amqp.server import outgoing
 from qpidha.broker.queues import dispatch as dispatch_module
 from qpidha.broker.queues import returns
+from qpidha.broker.queues.queue import Queue
 from qpidha.broker.vocabulary import CONSUMER_PRIORITIES
 from qpidha.model.encoding import Described, Symbol, UByte, UInt, ULong, decode, sections
 from qpidha.model.message_view import (
@@ -779,3 +780,37 @@ def test_a_receiver_may_be_the_only_one() -> None:
     talk.say(frame(perform(0x16, UInt(0), True)))
     assert [answer.code for answer in talk.say(a_receiver_of("c", 2))] == [0x12]
     assert talk.say(a_receiver_of("d", 3, **alone))[-1].condition == "amqp:resource-locked"
+
+
+def test_what_the_engine_has_sent_is_not_taken_for_new_credit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It makes an event of a transfer as of a flow; with a queue for each message that would cost a
+    dispatch of each.
+    """
+    pair = a_pair()
+    client = RawClient(pair.host)
+    names = [f"q{number}" for number in range(20)]
+    for name in names:
+        pair.host.broker.declare_queue(name)
+    ends = [client.attach_receiver(name, name=name, credit=10) for name in names]
+    dispatched: list[str] = []
+    dispatch = Queue.dispatch
+
+    def counted(queue: Queue, now: int) -> None:
+        dispatched.append(queue.name)
+        dispatch(queue, now)
+
+    monkeypatch.setattr(Queue, "dispatch", counted)
+    for name in names:
+        pair.host.broker.queues[name].enqueue(build("m"))
+    client.turn()
+    for end in ends:
+        ((delivery, _),) = client.deliveries(end)
+        client.accept(delivery)
+    client.turn()
+    assert dispatched == names
+    ends[3].flow(5)
+    pair.host.broker.queues["q3"].enqueue(build("m"))
+    client.turn()
+    assert dispatched == [*names, "q3"] and len(client.deliveries(ends[3])) == 1
