@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test docs man mutants lint format bench bench-check bench-pipeline bench-recovery bench-kinds bench-crowd bench-tail bench-console bench-pressure test-migrate sim soak soak-chain verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
+.PHONY: help demo quick test docs man mutants lint format bench bench-check bench-pipeline bench-recovery bench-kinds bench-growth bench-crowd bench-tail bench-console bench-pressure test-migrate sim soak soak-chain verify lab lab-down lab-exec lab-test lab-verify lab-measure lock wheels deb test-deb image test-image clean
 
 BIN := .venv/bin
 SECONDS_OF_DEMO ?= 20
@@ -148,6 +148,10 @@ bench-kinds: ## what a message costs on a queue of each kind, beside one in the 
 	$(BIN)/python -m tests.bench.run --kinds $(BENCH_ARGS)
 	$(BIN)/python -m tests.bench.queue_cost --kinds
 	$(BIN)/python -m tests.bench.unselected
+
+bench-growth: ## does a message cost more with 100,000 queues, 10,000 connections, consumers or bindings, or 10 million messages than with few; a quarter of an hour, BENCH_ARGS='--divide 100' a minute
+	@.ci/setup bench
+	$(BIN)/python -m tests.bench.growth $(BENCH_ARGS)
 
 bench-crowd: ## what 10,000 idle connections, 100,000 that come and go, and queues of a million messages cost others
 	@.ci/setup bench

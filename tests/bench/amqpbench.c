@@ -13,8 +13,8 @@
  * when all that was sent is settled and received (without producers: when the time is over). With a rate (-r, messages a
  * second of all producers together) the clock of a message starts when it was due, not when it could be sent, so that
  * a stall of the broker counts for every message that it delays. With -m every connection has a link to each of so many
- * queues, ADDRESS0, ADDRESS1, ..., used in turn. With -F consumer i receives every message from RECEIVE-ADDRESSi (-R).
- * SIGTERM ends a run as the end of its time does.
+ * queues, ADDRESS0, ADDRESS1, ..., used in turn. With -j each consumer has so many links to its queue. With -F consumer
+ * i receives every message from RECEIVE-ADDRESSi (-R). SIGTERM ends a run as the end of its time does.
  *
  * Build: cc -O2 -o amqpbench amqpbench.c -lqpid-proton
  */
@@ -66,12 +66,12 @@ typedef struct {
 /* What was asked for. */
 static struct {
     long messages;
-    int producers, consumers, window, size, credit, links, groups;
+    int producers, consumers, window, size, credit, links, alike, groups;
     uint32_t ttl; /* ms; 0 for none */
     bool durable, queue_per_pair, presettled, fan_out;
     double timeout, rate, seconds;
     const char *address, *receive_address, *user, *password, *selector;
-} ask = {.messages = 100000, .producers = 1, .consumers = 1, .window = 500, .size = 100, .credit = 1000, .links = 1, .timeout = 120, .address = "bench"};
+} ask = {.messages = 100000, .producers = 1, .consumers = 1, .window = 500, .size = 100, .credit = 1000, .links = 1, .alike = 1, .timeout = 120, .address = "bench"};
 
 /* What was seen. */
 static struct {
@@ -231,6 +231,8 @@ static void select_by(pn_data_t *filter, const char *selector) {
     pn_data_exit(filter);
 }
 
+static int link_count(const peer_t *peer) { return peer->produces ? ask.links : ask.links * ask.alike; }
+
 static void on_start(peer_t *peer, pn_connection_t *connection) {
     char name[64];
     snprintf(name, sizeof name, "amqpbench-%d-%d", getpid(), peer->socket);
@@ -244,11 +246,11 @@ static void on_start(peer_t *peer, pn_connection_t *connection) {
     pn_session_t *session = pn_session(connection);
     pn_session_set_incoming_capacity(session, SESSION_CAPACITY);
     pn_session_open(session);
-    for (int i = 0; i < ask.links; i++) {
+    for (int i = 0; i < link_count(peer); i++) {
         char link_name[96], address[300];
         snprintf(link_name, sizeof link_name, "%s-%d", name, i);
         if (ask.links > 1)
-            snprintf(address, sizeof address, "%s%d", peer->address, i);
+            snprintf(address, sizeof address, "%s%d", peer->address, i % ask.links);
         else
             snprintf(address, sizeof address, "%s", peer->address);
         pn_link_t *link = peer->produces ? pn_sender(session, link_name) : pn_receiver(session, link_name);
@@ -319,7 +321,7 @@ static void open_peer(peer_t *peer, int index, const char *host, const char *por
     int place = peer->place = peer->produces ? index - ask.consumers : index;
     const char *address = !peer->produces && ask.receive_address ? ask.receive_address : ask.address;
     peer->socket = dial(host, port);
-    peer->links = room_for((size_t)ask.links, sizeof *peer->links);
+    peer->links = room_for((size_t)link_count(peer), sizeof *peer->links);
     if (ask.queue_per_pair || (ask.fan_out && !peer->produces))
         snprintf(peer->address, sizeof peer->address, "%s%d", address, place);
     else
@@ -450,14 +452,14 @@ static void usage(void) {
     fprintf(stderr, "usage: amqpbench [-n messages] [-p producers] [-c consumers] [-w window] [-s size] [-a address] [-k credit]\n"
                     "                 [-t seconds] [-u user -x password] [-d durable] [-P presettled] [-Q a queue per pair]\n"
                     "                 [-r messages a second] [-T seconds to send] [-m queues on each connection]\n"
-                    "                 [-F fan-out] [-R receive address]\n"
+                    "                 [-F fan-out] [-R receive address] [-j links of each consumer to its queue]\n"
                     "                 [-g groups] [-l time to live in ms] [-f selector] host:port\n");
     exit(2);
 }
 
 static void parse(int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, "n:p:c:w:s:a:k:t:u:x:r:T:m:R:g:l:f:dPQF")) != -1) switch (option) {
+    while ((option = getopt(argc, argv, "n:p:c:w:s:a:k:t:u:x:r:T:m:j:R:g:l:f:dPQF")) != -1) switch (option) {
         case 'n': ask.messages = atol(optarg); break;
         case 'p': ask.producers = atoi(optarg); break;
         case 'c': ask.consumers = atoi(optarg); break;
@@ -471,6 +473,7 @@ static void parse(int argc, char **argv) {
         case 'r': ask.rate = atof(optarg); break;
         case 'T': ask.seconds = atof(optarg); break;
         case 'm': ask.links = atoi(optarg); break;
+        case 'j': ask.alike = atoi(optarg); break;
         case 'R': ask.receive_address = optarg; break;
         case 'g': ask.groups = atoi(optarg); break;
         case 'l': ask.ttl = (uint32_t)atol(optarg); break;
@@ -482,7 +485,7 @@ static void parse(int argc, char **argv) {
         default: usage();
         }
     if (optind + 1 != argc || !strrchr(argv[optind], ':') || ask.messages < 1 || ask.producers < 0 || ask.consumers < 0) usage();
-    if (ask.producers + ask.consumers == 0 || (ask.user && !ask.password) || ask.links < 1 || ask.groups < 0) usage();
+    if (ask.producers + ask.consumers == 0 || (ask.user && !ask.password) || ask.links < 1 || ask.alike < 1 || ask.groups < 0) usage();
     if (ask.size < STAMP) ask.size = STAMP;
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import check, run
+from tests.bench import check, growth, run
 from tests.bench.cases import KINDS, TABLE
 from tests.bench.ours import QpidhaBrokers
 from tests.bench.run import Ask, kinds_of, measure_all
@@ -104,3 +104,18 @@ def test_two_commits_are_compared_and_the_working_copy_goes(tmp_path: Path) -> N
     assert [one.rounds for one in found.values()] == [2, 2]
     assert "window-1-durable" in check.table(found, 0.05)
     assert not place.exists() and str(place) not in check.git("worktree", "list")
+
+
+@needs_headers
+def test_every_case_of_growth_is_measured_at_two_sizes_and_more(tmp_path: Path) -> None:
+    for name, case in growth.CASES.items():
+        found = list(growth.measure(name, tmp_path, 1, divisor=10_000, rounds=1, seconds=0.1))
+        assert [one.size for one in found] == growth.sizes_of(case, 10_000)
+        assert all(one.cpu > 0 for one in found)
+        assert found[0].ratio == 1 and case.title in growth.table(found)
+
+
+def test_a_message_that_costs_more_where_there_is_more_is_told() -> None:
+    found = [growth.Found("queues", 1, 6.0, 1.0), growth.Found("queues", 100, 9.3, 1.55)]
+    told = growth.table(found).splitlines()
+    assert told[-1].endswith("1.55  TOO MUCH") and "TOO MUCH" not in told[-2]
