@@ -31,6 +31,11 @@ class SendParts:
     parts: list[bytes | memoryview]
     limited: bool = True
 
+    @property
+    def data(self) -> bytes:
+        """All of them in one."""
+        return b"".join(self.parts)
+
 
 @dataclass(slots=True)
 class Connect:

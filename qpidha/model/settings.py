@@ -417,7 +417,10 @@ class Settings:
     )
 
     max_frame_size: int = option(
-        65536, Size(512, 2**32 - 1), "Largest AMQP frame taken from a peer.", group=LIMITS
+        65536,
+        Size(512, 2**32 - 1),
+        "Largest AMQP frame taken from a peer; brokers take larger ones from each other.",
+        group=LIMITS,
     )
     channel_max: int = option(
         255,

@@ -148,10 +148,9 @@ class World:
             if isinstance(effect, Connect):
                 self._connect(name, effect)
             elif isinstance(effect, SendBytes | SendParts):
-                parts = effect.parts if isinstance(effect, SendParts) else [effect.data]
                 other = self.peers.get((name, effect.connection_id))
                 if other is not None and not self.cut(name, other[0]):
-                    self.queue.append((other[0], BytesReceived(other[1], b"".join(parts))))
+                    self.queue.append((other[0], BytesReceived(other[1], effect.data)))
             elif isinstance(effect, Disconnect):
                 self._disconnect(name, effect.connection_id)
             elif isinstance(effect, Announce):

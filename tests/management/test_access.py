@@ -16,7 +16,7 @@ from qpidha.management.methods import METHODS
 from qpidha.management.redirects import refusal
 from qpidha.model.broker_states import READY
 from qpidha.model.duration import SECOND
-from qpidha.model.effects import SendBytes
+from qpidha.model.effects import SendBytes, SendParts
 from qpidha.model.encoding import Symbol
 from qpidha.model.errors import LimitExceeded, NotAllowed, Unauthorized
 from qpidha.model.event_log import EventSink
@@ -122,7 +122,9 @@ def test_code_d1_a_node_believes_an_administrator_by_where_its_stream_comes_from
     claim = frame(perform(0x10, "tool", *8 * [None], {Symbol("qpid.ha-admin"): True}))
     opened = ConnectionOpened(2, "192.0.2.9:4711", ConnectionKind.CLIENT, trusted_host=trusted)
     effects = node.step([opened, BytesReceived(2, AMQP_HEADER + claim)], SECOND)
-    answer = b"".join(effect.data for effect in effects if isinstance(effect, SendBytes))
+    answer = b"".join(
+        effect.data for effect in effects if isinstance(effect, SendBytes | SendParts)
+    )
     closes = [each.condition for each in frames_in(answer[len(AMQP_HEADER) :]) if each.code == 0x18]
     assert closes == ([] if trusted else ["amqp:unauthorized-access"])
 

@@ -11,7 +11,7 @@ from qpidha.amqp.peer.sasl import SaslClient, make_verifier
 from qpidha.management.audit import ADDRESSES, LINES, LONGEST, Audit
 from qpidha.management.methods import METHODS
 from qpidha.management.methods import Effect as Kind
-from qpidha.model.effects import Announce, Compute, Effect, SendBytes
+from qpidha.model.effects import Announce, Compute, Effect, SendBytes, SendParts
 from qpidha.model.errors import Unauthorized
 from qpidha.model.events import (
     BytesReceived,
@@ -141,7 +141,7 @@ class Broker:
             for effect in effects:
                 if isinstance(effect, Compute):
                     events.append(Computed(effect.connection_id, effect.work()))
-                elif isinstance(effect, SendBytes) and not client.failed:
+                elif isinstance(effect, SendBytes | SendParts) and not client.failed:
                     client.receive(effect.data)
                     work = client.take_work()
                     if work is not None:

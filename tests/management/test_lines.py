@@ -12,7 +12,7 @@ import pytest
 from qpidha.amqp.peer.connection import Connection
 from qpidha.management.amqp_management import ManagementService
 from qpidha.management.lines import READS_A_TURN, Lines
-from qpidha.model.effects import SendBytes
+from qpidha.model.effects import SendBytes, SendParts
 from qpidha.model.events import (
     BytesReceived,
     ConnectionKind,
@@ -57,7 +57,7 @@ class Asker:
         data = self.client.output()
         said = [BytesReceived(self.number, data)] if data else []
         for effect in self.node.step([*events, *said], SECOND):
-            if isinstance(effect, SendBytes) and effect.connection_id == self.number:
+            if isinstance(effect, SendBytes | SendParts) and effect.connection_id == self.number:
                 self.client.receive(effect.data)
 
     def ask(self, operation: str, number: int, body: Any = None, **application: Any) -> None:
@@ -185,7 +185,7 @@ def test_others_do_not_wait_behind_the_line_of_one(node: Node) -> None:
     other.ask("READ", 1, type="queue", name="q1")
     data = other.client.output()
     for effect in node.step([BytesReceived(2, data)], SECOND):
-        if isinstance(effect, SendBytes) and effect.connection_id == 2:
+        if isinstance(effect, SendBytes | SendParts) and effect.connection_id == 2:
             other.client.receive(effect.data)
     assert node.lines and other.answered() == [1]
 

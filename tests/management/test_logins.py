@@ -6,7 +6,15 @@ import pytest
 
 from qpidha.amqp.peer.sasl import AMQP_HEADER, INIT, SaslClient, make_verifier
 from qpidha.management.logins import ADDRESSES, FREE, LONGEST_WAIT, WINDOW, LoginGuard, LoginWork
-from qpidha.model.effects import Announce, Compute, Disconnect, Effect, LoginWaits, SendBytes
+from qpidha.model.effects import (
+    Announce,
+    Compute,
+    Disconnect,
+    Effect,
+    LoginWaits,
+    SendBytes,
+    SendParts,
+)
 from qpidha.model.encoding import Symbol
 from qpidha.model.events import (
     BytesReceived,
@@ -117,7 +125,7 @@ class Broker:
         client = SaslClient("PLAIN", username="ann", password=password, hostname="", nonce="n")
         opened = ConnectionOpened(self.last, address, ConnectionKind.CLIENT)
         (answer,) = self.happens(opened, BytesReceived(self.last, client.take_output()))
-        assert isinstance(answer, SendBytes)
+        assert isinstance(answer, SendBytes | SendParts)
         client.receive(answer.data)
         return self.happens(BytesReceived(self.last, client.take_output() + rest))
 
@@ -143,7 +151,9 @@ def computed(effects: list[Effect]) -> Computed:
 
 
 def sent(effects: list[Effect]) -> dict[int, bytes]:
-    return {each.connection_id: each.data for each in effects if isinstance(each, SendBytes)}
+    return {
+        each.connection_id: each.data for each in effects if isinstance(each, SendBytes | SendParts)
+    }
 
 
 def test_performance_4_others_are_answered_while_a_password_is_checked() -> None:

@@ -463,7 +463,7 @@ class Machine:
         """
 
     def _send_parts(self, effect: SendParts) -> None:
-        self._send(SendBytes(effect.connection_id, b"".join(effect.parts)))
+        self._send(SendBytes(effect.connection_id, effect.data))
 
     def _send(self, effect: SendBytes) -> None:
         end = self.streams.get(effect.connection_id)

@@ -361,17 +361,17 @@ class Part:
     more to come.
     """
 
-    __slots__ = ("_link", "_settled", "channel", "more")
+    __slots__ = ("_settled", "channel", "link", "more")
 
     def __init__(self, channel: Channel, link: Link, *, more: bool, settled: bool | None) -> None:
         self.channel = channel
-        self._link = link
+        self.link = link
         self.more = more
         self._settled = settled
 
     def takes(self, delivery: int | bytes) -> bool:
         """Note a part of a delivery; no id is no bytes. Tell whether all is well with it."""
-        channel, link = self.channel, self._link
+        channel, link = self.channel, self.link
         if link.is_pending:
             if (
                 (delivery != link.delivery and delivery != b"")

@@ -45,6 +45,10 @@ CLIENT_SILENCE = 10_000_000_000
 """How often, in ns, clients that did not ask for heartbeats must say something where
 link-heartbeat-interval is less.
 """
+BROKER_FRAME = 16 << 20
+"""Bytes of a frame that is taken from a broker, whatever max-frame-size is: a batch of the log is
+one then. An older broker says that it takes fewer, and gets more frames.
+"""
 MIN_IDLE_TIMEOUT = 10
 """Milliseconds of silence that a peer must put up with: less would keep the broker busy with
 heartbeats (2.4.5).
@@ -140,7 +144,7 @@ class Connection:
         self._engine = Engine(
             self,
             is_server=is_server,
-            max_frame_size=settings.max_frame_size,
+            max_frame_size=max(settings.max_frame_size, 0 if is_server else BROKER_FRAME),
             channel_max=settings.channel_max,
             scratch=host.scratch,
             max_links=settings.max_links,
@@ -561,7 +565,9 @@ class Connection:
             self.close(error)
             return
         if not self.opened:
-            if not self.principal.is_broker:
+            if self.principal.is_broker:
+                engine.take_frames(BROKER_FRAME)
+            else:
                 # Heartbeats at the pace the peer asked for, in our direction too. One that asked
                 # for none is not held to the pace of the brokers among themselves.
                 pace = self.host.settings.link_heartbeat_interval

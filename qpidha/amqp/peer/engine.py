@@ -11,13 +11,14 @@ addresses. Source: proton 0.40, proton/engine.h and its neighbours.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cproton_ffi import ffi, lib
 
 from qpidha.amqp.peer.channels import MASK, Flowed, LinkFault, Notice, Retiring, Stolen
-from qpidha.amqp.peer.flows import note_numbers, shifted, with_link
-from qpidha.amqp.peer.frames import FrameReader, Restated, close_frame
+from qpidha.amqp.peer.flows import HEADER, note_numbers, performatives, shifted, tag_at, with_link
+from qpidha.amqp.peer.frames import Apart, FrameReader, Restated, close_frame
 from qpidha.amqp.peer.links import (
     BUFFER_SIZE,
     Declining,
@@ -27,6 +28,8 @@ from qpidha.amqp.peer.links import (
     settle,
     update,
 )
+from qpidha.amqp.peer.payload import HEAD, cut
+from qpidha.amqp.peer.performatives import TRANSFER
 from qpidha.amqp.peer.terminus import RELEASED, PeerError, Pointer
 from qpidha.amqp.peer.values import (
     read_condition,
@@ -59,6 +62,8 @@ that sends as fast as it can.
 ALL_PUT_OFF = 64 << 20
 """Bytes that may wait so of all connections, before one may have no more than a turn of its own."""
 FEW_PUT_OFF = 256 << 10
+LARGEST_FRAME = 1 << 30
+"""Bytes of a frame for a peer that sets no limit."""
 MAX_MILLISECONDS = 2**32 - 1
 """The longest silence that can be named: 49 days; who asks for more gets this."""
 # Takes the lines that the engine would write to standard error; with what it finds wrong it also
@@ -129,6 +134,7 @@ class Engine:
         "_is_stuck",
         "_links",
         "_made",
+        "_owed",
         "_parting",
         "_reader",
         "_sessions",
@@ -180,6 +186,8 @@ class Engine:
         """Sessions the peer began since output was last fetched: each takes a channel until then,
         ended or not.
         """
+        self._owed: dict[bytes, tuple[LinkEnd, deque[bytes | memoryview], int]] = {}
+        """The payloads, and their sizes, of deliveries that the engine has without, by tags."""
         self._links: dict[Pointer, LinkEnd] = {}
         self._sessions: dict[Pointer, SessionEnd] = {}
         self._by_channel: dict[int | None, SessionEnd] = {}
@@ -194,11 +202,14 @@ class Engine:
         self._transport = lib.pn_transport()
         self._connection: Pointer | None = lib.pn_connection()
         self._collector = lib.pn_collector()
-        if is_server:
+        self._set_up(max_frame_size)
+
+    def _set_up(self, max_frame_size: int) -> None:
+        if self._is_server:
             lib.pn_transport_set_server(self._transport)
         lib.pn_transport_set_tracer(self._transport, _no_words)
         lib.pn_transport_set_max_frame(self._transport, max_frame_size)
-        lib.pn_transport_set_channel_max(self._transport, channel_max)
+        lib.pn_transport_set_channel_max(self._transport, self._channel_max)
         lib.pn_connection_collect(self._connection, self._collector)
         lib.pn_transport_bind(self._transport, self._connection)
 
@@ -225,6 +236,8 @@ class Engine:
         self._by_channel.clear()
         self._echoes.clear()
         self._shifts.clear()
+        self._owed.clear()
+        self._made.clear()
         del self.owner
 
     def open(
@@ -270,6 +283,12 @@ class Engine:
     def remote_properties(self) -> dict[Any, Any]:
         """Read the connection properties of the peer."""
         return self._reader.properties
+
+    def take_frames(self, size: int) -> None:
+        """Take frames of so many bytes, if not of more already; before `open`."""
+        size = max(size, self._reader.max_frame_size)
+        self._reader.max_frame_size = size
+        lib.pn_transport_set_max_frame(self._transport, size)
 
     def remote_max_frame_size(self) -> int:
         """Read how many bytes a frame may have that the peer takes; 0 is any number."""
@@ -362,6 +381,8 @@ class Engine:
         if pointer is not None:
             self._links.pop(pointer, None)
             end.session.links.pop(pointer, None)
+            if self._owed:
+                self._forget_owed(end)
             lib.pn_link_free(pointer)
 
     def push(self, data: bytes) -> None:
@@ -388,6 +409,9 @@ class Engine:
             if isinstance(found, Restated):
                 self._feed(found.words, 0, len(found.words))
                 found = found.after
+            elif isinstance(found, Apart):
+                self._feed_apart(found)
+                found = None
             if found is not None:
                 session = self._by_channel.get(found.channel)
                 if isinstance(found, Notice):
@@ -467,6 +491,19 @@ class Engine:
             # read.
             raise ProtocolViolation("the peer sent a frame that is no AMQP performative")
 
+    def _feed_apart(self, transfer: Apart) -> None:
+        """Give a transfer to the engine, and its payload to its link."""
+        session = self._by_channel.get(transfer.channel)
+        end = session.by_handle.get(transfer.handle) if session is not None else None
+        if end is not None:
+            end.apart = transfer.parts
+        self._feed(transfer.words, 0, len(transfer.words))
+        if end is not None and end.apart:
+            end.apart = []
+            if end.owner is not None:
+                # It would be a message without a part of its bytes.
+                raise ProtocolViolation(f"a transfer on link '{end.name}' is of no delivery")
+
     def _has_ended(self) -> bool:
         closed = lib.pn_connection_state(self._connection) & lib.PN_REMOTE_CLOSED
         return bool(closed or lib.pn_condition_is_set(lib.pn_transport_condition(self._transport)))
@@ -479,9 +516,64 @@ class Engine:
 
     def _fetch(self) -> None:
         """Put what the engine has to send behind what was fetched before."""
-        data = self._output()
-        if data:
-            self._made.append(data)
+        self._add(self._output())
+
+    def _add(self, data: bytes) -> None:
+        """Send this behind what was fetched before, with the payloads that belong there."""
+        made, owed, done = self._made, self._owed, 0
+        if owed:
+            for place, _, code in performatives(data):
+                found = owed.pop(tag_at(data, place), None) if code == TRANSFER else None
+                if found is not None:
+                    end, parts, size = found
+                    end.session.owed -= size
+                    start = place - HEADER.size
+                    whole = int.from_bytes(data[start : start + 4], "big")
+                    made.append(
+                        data[done:start]
+                        + (whole + size).to_bytes(4, "big")
+                        + data[start + 4 : start + whole]
+                    )
+                    made += parts
+                    done = start + whole
+        if done < len(data):
+            made.append(data[done:] if done else data)
+
+    def send_ahead(self, end: LinkEnd, parts: deque[bytes | memoryview], size: int) -> int:
+        """Send a message, but for its last frame: give how many bytes are left for that, or 0 if
+        the peer's window has no room and the engine is to have what is left.
+        """
+        most = self.remote_max_frame_size() or LARGEST_FRAME
+        if size + HEAD <= most:
+            return size
+        self._fetch()
+        while size + HEAD > most:
+            # It makes a frame of the first byte at once, if it may, and counts that as sent.
+            (first,) = cut(parts, 1)
+            lib.pn_link_send(end.pointer, ffi.from_buffer(first), 1)
+            data = self._output()
+            if not data:
+                return 0
+            start = [place for place, _, _ in performatives(data)][-1] - HEADER.size
+            room = min(most - (len(data) - start), size - 2)
+            whole = len(data) - start + room
+            self._made.append(data[:start] + whole.to_bytes(4, "big") + data[start + 4 :])
+            self._made += cut(parts, room)
+            size -= 1 + room
+        return size
+
+    def owe(self, end: LinkEnd, tag: bytes, parts: deque[bytes | memoryview], size: int) -> None:
+        """Put a payload into the frame that the engine will make of a delivery."""
+        self._owed[tag] = end, parts, size
+        end.session.owed += size
+
+    def _forget_owed(self, end: LinkEnd) -> None:
+        """Forget what the link, which is freed now, has not sent."""
+        self._fetch()  # What is written, and not fetched, will be sent.
+        for tag, (owner, _, size) in list(self._owed.items()):
+            if owner is end:
+                del self._owed[tag]
+                end.session.owed -= size
 
     def _output(self) -> bytes:
         """Take what the engine has to send."""
@@ -515,7 +607,7 @@ class Engine:
                 available=available,
                 properties=properties,
             )
-            self._made.append(flow)
+            self._add(flow)
 
     def available(self, end: LinkEnd) -> int | None:
         """Tell how many messages the peer has on a link and does not send, if it says that."""
@@ -534,7 +626,7 @@ class Engine:
                 flow = with_link(
                     self._output(), end.own_handle, used, 0, drain=True, available=available
                 )
-                self._made.append(flow)
+                self._add(flow)
 
     def _completed(self, data: bytes) -> bytes:
         """See to what the engine leaves undone in its output."""
@@ -717,6 +809,8 @@ class Engine:
         """Let go of the links of a session that ends."""
         links = list(session.links.items())
         for _, end in links:
+            if self._owed:
+                self._forget_owed(end)
             self._lose(end)
         for pointer, end in links:
             # Messages that wait for the peer's window would hold back our end. What came and is not

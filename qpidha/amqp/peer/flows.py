@@ -31,7 +31,7 @@ def note_numbers(
     """
     wanted = {(link.session, link.name, link.is_sender): link for link in links}
     mine = {session.own_channel: session for session in sessions.values()}
-    for place, channel, code in _performatives(data):
+    for place, channel, code in performatives(data):
         if code == BEGIN:
             session = sessions.get(_first(data, place, 1)[0])
             if session is not None:
@@ -75,7 +75,7 @@ def shifted(data: bytes, shifts: Mapping[int, int]) -> bytes:
 
 def _changed(data: bytes, change: Callable[[int, list[Any]], list[Any]]) -> bytes:
     parts, done = [], 0
-    for place, channel, code in _performatives(data):
+    for place, channel, code in performatives(data):
         if code == FLOW:
             flow, end = decode(data, place)
             body = encode(Described(ULong(FLOW), change(channel, flow.value)))
@@ -85,7 +85,13 @@ def _changed(data: bytes, change: Callable[[int, list[Any]], list[Any]]) -> byte
     return b"".join([*parts, data[done:]])
 
 
-def _performatives(data: bytes) -> Iterator[tuple[int, int, int]]:
+def tag_at(data: bytes, place: int) -> bytes:
+    """Read the delivery-tag of a transfer."""
+    tag: bytes = _first(data, place, 3)[2]
+    return tag
+
+
+def performatives(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Give where each performative begins, its channel and its descriptor."""
     place = len(AMQP_HEADER) if data.startswith(AMQP_HEADER) else 0
     while place + HEADER.size < len(data):

@@ -4,8 +4,9 @@ The engine takes nearly everything: what is missing becomes 0, what has another 
 each frame's size, place and performative are checked, and what fails is a fault: of its session if
 it came on one, else of the connection. What belongs to a session that we have ended is dropped
 until the peer ends it too. What the rules between frames are is the concern of channels. Payloads
-are never touched, and a frame of which only a part has come is passed on in parts as soon as its
-performative was seen.
+are never looked at, and a frame of which only a part has come is passed on in parts as soon as its
+performative was seen. The payload of a large transfer is put aside, and the engine is to have that
+transfer without it when all has come.
 
 Transfers and dispositions come with each message and must cost next to nothing. Those of one link
 differ in two numbers only, so the `Shape` of one, once it was found right, tells whether the next
@@ -36,6 +37,7 @@ from qpidha.amqp.peer.channels import (
     Part,
     Retiring,
 )
+from qpidha.amqp.peer.payload import APART, Chunk, keep
 from qpidha.amqp.peer.performatives import (
     ATTACH,
     BEGIN,
@@ -138,6 +140,19 @@ class Restated(Notice):
         """What is to be done after it."""
 
 
+class Apart(Notice):
+    """A transfer that the engine is to have without its payload."""
+
+    def __init__(self, words: bytes, handle: int, missing: int) -> None:
+        super().__init__()
+        self.words = words
+        """The frame without it."""
+        self.handle = handle
+        self.missing = missing
+        """Bytes of the payload that have not come."""
+        self.parts: list[Chunk] = []
+
+
 class Shape(NamedTuple):
     """What frames of one link have in common, but for the values of two fields."""
 
@@ -207,13 +222,15 @@ class FrameReader:
 
     __slots__ = (
         "_after",
+        "_apart",
         "_channels",
         "_described",
         "_drops",
         "_greeted",
+        "_head",
         "_held",
         "_is_closed",
-        "_max_frame_size",
+        "_link",
         "_most_described",
         "_needed",
         "_rest",
@@ -224,6 +241,7 @@ class FrameReader:
         "_twins",
         "attached",
         "begun",
+        "max_frame_size",
         "opened",
         "properties",
     )
@@ -232,7 +250,7 @@ class FrameReader:
         """Refuse frames of more than `max_frame_size` bytes, and what says more of its links than
         so many need.
         """
-        self._max_frame_size = max_frame_size
+        self.max_frame_size = max_frame_size
         self._most_described = max(LEAST_DESCRIBED, max_links * USUAL_DESCRIPTION)
         self._channels: dict[int, Channel] = {}
         self._described = 0
@@ -243,6 +261,11 @@ class FrameReader:
         self._rest = 0
         self._drops = False
         """Bytes to come of a frame that was looked at, and whether they are of no interest."""
+        self._apart: Apart | None = None
+        """The transfer whose payload comes."""
+        self._head = 0
+        self._link: Link | None = None
+        """The link of the last transfer; bytes before its payload, if that is to be put aside."""
         self._shape: Shape | None = None
         self._shapes: dict[bytes, Shape] = {}
         """The last shape, and all by what they begin with."""
@@ -287,6 +310,8 @@ class FrameReader:
         go on looking, and what is wrong there, or to be seen to.
         """
         position, total = start, len(data)
+        if self._apart is not None:
+            return (start, *self._put_aside(self._apart, data, start))
         if self._rest:
             position += min(self._rest, total - start)
             self._rest -= position - start
@@ -304,6 +329,8 @@ class FrameReader:
             if self.is_full:
                 return position, position, None
             self._spans += 1
+            if shape is not None and self._like_others(data, position):
+                return self._begin_apart(data, position)
             try:
                 keeps, following = self._frame(data, position)
             # Without their tracebacks: those have the frames of the callers, which have these.
@@ -313,6 +340,8 @@ class FrameReader:
                 return position, restated.following, restated.with_traceback(None)
             except Notice as notice:
                 return position, position, notice.with_traceback(None)
+            if self._head:
+                return self._begin_apart(data, position)
             if following == position:
                 self._held += data[position:]
                 return position, total, None
@@ -333,6 +362,41 @@ class FrameReader:
     def renew(self) -> None:
         """Look at as much again."""
         self._spans = 0
+
+    def _begin_apart(self, data: bytes, position: int) -> tuple[int, int, Apart | None]:
+        """Put aside what has come of the payload of a transfer; give it with the last of it."""
+        link, head = self._link, self._head
+        assert link is not None
+        self._head = 0
+        size, channel = int.from_bytes(data[position : position + 4], "big"), position + 6
+        words = head.to_bytes(4, "big") + data[position + 4 : position + head]
+        self._apart = apart = Apart(words, link.handle, size - head)
+        apart.channel = int.from_bytes(data[channel : channel + 2], "big")
+        return (position, *self._put_aside(apart, data, position + head))
+
+    def _put_aside(self, apart: Apart, data: bytes, start: int) -> tuple[int, Apart | None]:
+        part = memoryview(data)[start : start + apart.missing]
+        apart.missing -= len(part)
+        keep(apart.parts, part, of=len(data))
+        if not apart.missing:
+            self._apart = None
+        return start + len(part), None if apart.missing else apart
+
+    def _like_others(self, data: bytes, position: int) -> bool:
+        """Note a large transfer that is like those that were seen, and tell whether it is."""
+        size = int.from_bytes(data[position : position + 4], "big")
+        if size < APART or size > self.max_frame_size:
+            return False
+        key, there = _key(data, position), len(data) - position
+        for shape in (self._shapes.get(key), self._twins.get(key)):
+            if shape is None or shape.part is None or shape.smallest > min(there, size):
+                continue
+            _, one, number, two, three = shape.read(data, position)
+            is_alike = one == shape.first and two == shape.middle and three == shape.last
+            if is_alike and shape.part.takes(number):
+                self._shape, self._link, self._head = shape, shape.part.link, shape.smallest
+                return True
+        return False
 
     def _drop(self, following: int, total: int) -> int:
         self._rest, self._drops = max(following - total, 0), True
@@ -456,11 +520,11 @@ class FrameReader:
             return self._hold(start, 8)
         size, offset, kind, number = HEADER.unpack_from(data, start)
         body, end = start + 4 * offset, start + size
-        if offset < 2 or body > end or size > self._max_frame_size or kind:
+        if offset < 2 or body > end or size > self.max_frame_size or kind:
             raise Fault(
                 ProtocolViolation(
                     f"faulty frame header: size {size}, data offset {offset}, type {kind}",
-                    hint=f"frames are of type 0 and of {self._max_frame_size} bytes at most",
+                    hint=f"frames are of type 0 and of {self.max_frame_size} bytes at most",
                 )
             )
         if body == end:
@@ -493,6 +557,8 @@ class FrameReader:
         if words:
             self._after, self._rest, self._drops = None, rest, False
             raise Restated(words, end - rest, after)
+        if code == TRANSFER and size >= APART:
+            self._head = needed
         return True, end
 
     def _hold(self, start: int, needed: int) -> tuple[bool, int]:
@@ -546,10 +612,10 @@ class FrameReader:
         largest, state = end - start, 7 if code == TRANSFER else 4
         part = None
         if code == TRANSFER:
-            link = _transfer(channel, given)
+            self._link = link = _transfer(channel, given)
             if _is_like_others(given):
                 part = Part(channel, link, more=given[5] in TRUE, settled=_flag(given[4]))
-            largest = self._max_frame_size
+            largest = APART - 1
         else:
             span = _span(given)
             if not _changes_anything(given):

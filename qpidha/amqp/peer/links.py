@@ -8,10 +8,12 @@ forget theirs when a link is lost. Must not know brokers, services or addresses.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cproton_ffi import ffi, lib
 
+from qpidha.amqp.peer.payload import APART, joined, keep
 from qpidha.amqp.peer.terminus import MIXED, OUTCOME_NAMES, RELEASED, PeerError, Pointer, Terminus
 from qpidha.amqp.peer.transaction_wire import TRANSACTIONAL
 from qpidha.amqp.peer.values import (
@@ -25,8 +27,9 @@ from qpidha.amqp.peer.values import (
 from qpidha.model.errors import MessageTooLarge, ProtocolViolation, QpidHaError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from qpidha.amqp.peer.payload import Chunk
     from qpidha.model.encoding import Parts
 
 BUFFER_SIZE = 65536
@@ -46,14 +49,12 @@ _recv, _send, _advance, _deliver = (
     lib.pn_delivery,
 )
 _unpack = ffi.unpack
-_from_buffer = ffi.from_buffer
+_from_buffer, _buffer = ffi.from_buffer, ffi.buffer
 
 UNFINISHED = 64 << 20
 """Bytes of messages of which only a part has come that one connection may have, or as many as one
 message may: until they are whole they are under no other limit.
 """
-SMALL = 4096
-"""Bytes of a part that is kept as it came."""
 
 # Of a single delivery, for the owner of its link.
 is_settled = lib.pn_delivery_settled
@@ -80,7 +81,7 @@ class Scratch:
     one; Python runs other threads during each call of C, so that two threads must not.
     """
 
-    __slots__ = ("_tag_holder", "buffer", "put_off", "tag", "tag_bytes", "unfinished")
+    __slots__ = ("_holders", "buffer", "long_tag", "put_off", "tag", "tag_bytes", "unfinished")
 
     def __init__(self) -> None:
         self.unfinished = 0
@@ -90,11 +91,15 @@ class Scratch:
         self.buffer = ffi.new("char[]", BUFFER_SIZE)
         # One tag is enough: the engine copies it. Tags only have to differ among the unsettled
         # deliveries of one link. They are ASCII, for some clients take them for text.
-        self.tag_bytes = ffi.new("uint32_t[1]")
-        self._tag_holder = ffi.new("pn_bytes_t *")
-        self._tag_holder.size = 4
-        self._tag_holder.start = ffi.cast("char *", self.tag_bytes)
-        self.tag = self._tag_holder[0]
+        self.tag_bytes = ffi.new("uint32_t[2]")
+        self._holders = ffi.new("pn_bytes_t[2]")
+        for number in (0, 1):
+            self._holders[number].size = 4 + 4 * number
+            self._holders[number].start = ffi.cast("char *", self.tag_bytes)
+        self.tag, self.long_tag = self._holders[0], self._holders[1]
+        """The tag of a delivery, and of one whose payload the engine does not get: that differs
+        from all others of its connection.
+        """
 
 
 class LinkOwner(Protocol):
@@ -174,6 +179,14 @@ class LinkHolder(Protocol):
     def available(self, end: LinkEnd) -> int | None:
         """Tell how many messages the peer has on a link and does not send, if it says that."""
 
+    def send_ahead(self, end: LinkEnd, parts: deque[bytes | memoryview], size: int) -> int:
+        """Send a message, but for its last frame: give how many bytes are left for that, or 0 if
+        the peer's window has no room and the engine is to have what is left.
+        """
+
+    def owe(self, end: LinkEnd, tag: bytes, parts: deque[bytes | memoryview], size: int) -> None:
+        """Put a payload into the frame that the engine will make of a delivery."""
+
     def drained(self, end: LinkEnd, available: int) -> None:
         """Give back what credit is left, and say how many messages are kept back."""
 
@@ -189,6 +202,7 @@ class SessionEnd:
         "is_ended",
         "is_of_one_link",
         "links",
+        "owed",
         "own_channel",
         "pointer",
         "unacked",
@@ -209,6 +223,8 @@ class SessionEnd:
         self.is_ended = False
         self.why_ended: PeerError | None = None
         """What was said when it ended while its connection goes on."""
+        self.owed = 0
+        """Bytes to be sent that the engine does not have."""
         self.answers = 0
         """Bytes of answers of services that were handed to it and may wait."""
         self.links: dict[Pointer, LinkEnd] = {}
@@ -225,7 +241,7 @@ class SessionEnd:
 
     def backlog(self) -> int:
         """Count the bytes that wait for the peer's session window."""
-        return int(lib.pn_session_outgoing_bytes(self.pointer))
+        return int(lib.pn_session_outgoing_bytes(self.pointer)) + self.owed
 
     def answers_left(self) -> int:
         """Count those of them, at most, that are of answers."""
@@ -247,6 +263,7 @@ class LinkEnd:
         "_size",
         "_tag",
         "_tag_bytes",
+        "apart",
         "engine",
         "is_sender",
         "limit",
@@ -277,7 +294,9 @@ class LinkEnd:
         self._may_release = True
         """Whether the source can have the outcome released."""
         self._at_once = BUFFER_SIZE
-        self._chunks: list[bytes | bytearray] = []
+        self._chunks: list[Chunk] = []
+        self.apart: list[Chunk] = []
+        """The payload of the transfer that the engine has just been given, if that is not there."""
         self._size = 0
         self._next_tag = 0
         scratch = engine.scratch
@@ -424,13 +443,31 @@ class LinkEnd:
         # The next number of four bytes without their highest bits, which hand a carry on.
         self._next_tag = tag = ((self._next_tag | 0x80808080) + 1) & 0x7F7F7F7F
         self._tag_bytes[0] = tag
+        parts = (payload,) if isinstance(payload, bytes) else payload
+        size = len(payload) if isinstance(payload, bytes) else sum(map(len, parts))
+        if size >= APART and state is None:
+            return self._send_apart(deque(parts), size, settled)
         delivery = _deliver(pointer, self._tag)
         if state is not None:
             set_state(delivery, TRANSACTIONAL, state)
-        if isinstance(payload, bytes):
-            _send(pointer, payload, len(payload))
+        for part in parts:
+            _send(pointer, part if isinstance(part, bytes) else _from_buffer(part), len(part))
+        _advance(pointer)
+        if settled:
+            settle(delivery)
+        return delivery
+
+    def _send_apart(self, parts: deque[bytes | memoryview], size: int, settled: bool) -> Pointer:
+        """Send a large message, whose bytes do not go through the engine."""
+        engine, pointer, tag = self.engine, self.pointer, self._tag_bytes
+        tag[1] = ((tag[1] | 0x80808080) + 1) & 0x7F7F7F7F  # As above.
+        name = _buffer(tag)[:]
+        delivery = _deliver(pointer, engine.scratch.long_tag)
+        left = engine.send_ahead(self, parts, size)
+        if left:
+            engine.owe(self, name, parts, left)
         else:
-            for part in payload:
+            for part in parts:
                 _send(pointer, _from_buffer(part), len(part))
         _advance(pointer)
         if settled:
@@ -471,6 +508,8 @@ class LinkEnd:
         limit.
         """
         size = _pending(delivery)
+        if self.apart and _readable(delivery):
+            return self._take_apart(delivery, size)
         # Of an aborted one the engine says that a byte waits, also when the link is past it.
         if size < 2 and not _readable(delivery):
             return None
@@ -485,18 +524,30 @@ class LinkEnd:
         _advance(self.pointer)
         return payload
 
-    def _take_large(self, delivery: Pointer, size: int) -> bytes | None:
+    def _check_size(self, size: int) -> None:
         if self.limit and size > self.limit:
             raise MessageTooLarge(
                 f"message of {size} bytes on link '{self.name}' is over max-message-size "
                 f"{self.limit}"
             )
+
+    def _take_large(self, delivery: Pointer, size: int) -> bytes | None:
+        self._check_size(size)
         buffer = ffi.new("char[]", size)
         taken = _recv(self.pointer, buffer, size)
         _advance(self.pointer)
         return bytes(_unpack(buffer, taken))
 
-    def _take_part(self, delivery: Pointer, size: int) -> bytes | None:
+    def _take_apart(self, delivery: Pointer, size: int) -> bytes | None:
+        """Take a payload that the engine does not have, and which comes behind what it has."""
+        parts, self.apart = self.apart, []
+        if size or self._size or _partial(delivery):
+            return self._take_part(delivery, size, parts)
+        self._check_size(sum(map(len, parts)))
+        _advance(self.pointer)
+        return joined(parts)
+
+    def _take_part(self, delivery: Pointer, size: int, apart: Sequence[Chunk] = ()) -> bytes | None:
         """Collect one piece of a message of several transfers."""
         if lib.pn_delivery_aborted(delivery):
             self._forget_parts()
@@ -511,10 +562,13 @@ class LinkEnd:
             taken = _recv(self.pointer, buffer, size)
             if taken != size:
                 raise ProtocolViolation(f"a part of a message on link '{self.name}' is out of turn")
-            self._keep(_unpack(buffer, taken))
+            keep(self._chunks, _unpack(buffer, taken))
+        for part in apart:
+            self._count_part(len(part), is_last=not _partial(delivery))
+            keep(self._chunks, part)
         if _partial(delivery):
             return None
-        payload = b"".join(self._chunks)
+        payload = joined(self._chunks)
         self._forget_parts()
         _advance(self.pointer)
         return payload
@@ -539,17 +593,6 @@ class LinkEnd:
                 "links of this connection",
                 hint="finish or abort some before others are begun",
             )
-
-    def _keep(self, part: bytes) -> None:
-        """Keep a part; small ones together, for each object costs as much as 60 bytes do."""
-        chunks = self._chunks
-        last = chunks[-1] if chunks else None
-        if len(part) >= SMALL:
-            chunks.append(part)
-        elif isinstance(last, bytearray) and len(last) < BUFFER_SIZE:
-            last += part
-        else:
-            chunks.append(bytearray(part))
 
     def _forget_parts(self) -> None:
         """Let go of the parts of a message."""

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qpidha.amqp.peer.frames import MAX_SHAPES, Fault, FrameReader, Restated
+from qpidha.amqp.peer.frames import MAX_SHAPES, Apart, Fault, FrameReader, Restated
+from qpidha.amqp.peer.payload import APART
 from qpidha.amqp.peer.performatives import COMPOSITES, code_at, read
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.peer.terminus import MODIFIED, RELEASED, Outcome, source, target
@@ -45,6 +46,10 @@ def passed(data: bytes, cuts: Sequence[int] = ()) -> tuple[bytes, Any]:
             found += piece[start:end]
             if isinstance(fault, Restated):
                 found += fault.words
+            if isinstance(fault, Apart):
+                payload = b"".join(fault.parts)
+                found += (len(fault.words) + len(payload)).to_bytes(4, "big")
+                found += fault.words[4:] + payload
             if isinstance(fault, Fault):
                 return found, fault
             assert start < following <= len(piece) or fault is not None
@@ -385,17 +390,38 @@ def test_transfers_of_many_links_in_turn_are_known_by_their_shapes(
         assert number < 2 or looks == 0
 
 
-def test_a_large_message_in_many_reads_is_never_held() -> None:
-    """Only the beginning of a frame waits for more: a payload goes on as it comes."""
-    payload = bytes(60_000)
+@pytest.mark.parametrize("size", [APART - 100, 60_000])
+def test_a_payload_in_many_reads_is_never_joined_anew(size: int) -> None:
+    """Only the beginning of a frame waits for more: a small payload goes on as it comes, and a
+    large one is gathered in few objects, none of which keeps more in memory than it has.
+    """
+    payload = bytes(range(256)) * (size // 256)
     data = ATTACHED + frame(perform(0x14, ZERO, ZERO, b"t", ZERO, False) + payload)
     reader = FrameReader(65536)
-    held = 0
+    held, found = 0, []
     for start in range(0, len(data), 100):
         reader.answered()
         piece, place = reader.whole(data[start : start + 100]), 0
         while place < len(piece):
             _, place, fault = reader.look(piece, place)
-            assert fault is None
+            found += [fault] if fault is not None else []
         held = max(held, len(reader._held))
     assert held <= len(ATTACH)
+    parts = [found[0].parts] if isinstance(found[0] if found else None, Apart) else []
+    assert [b"".join(each) for each in parts] == ([payload] if size > APART else [])
+    assert all(len(each) == 1 and isinstance(each[0], bytearray) for each in parts)
+
+
+def test_a_view_keeps_little_more_in_memory_than_it_has() -> None:
+    large = frame(perform(0x14, ZERO, ZERO, b"t", ZERO, False) + bytes(2 * APART))
+    for others in (0, 20 * APART):
+        data = ATTACHED + large + bytes(others)
+        reader = FrameReader(65536)
+        for piece in (data[: len(ATTACHED)], data[len(ATTACHED) :]):
+            place = 0
+            fault: Any = None
+            while place < len(piece) and not isinstance(fault, Apart):
+                _, place, fault = reader.look(piece, place)
+            reader.answered()
+        (part,) = fault.parts
+        assert isinstance(part, memoryview if not others else bytes) and len(part) == 2 * APART

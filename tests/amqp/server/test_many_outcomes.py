@@ -10,7 +10,7 @@ import pytest
 from qpidha.amqp.peer.engine import PUT_OFF, Engine
 from qpidha.amqp.server.incoming import IncomingLink
 from qpidha.amqp.server.outgoing import OutgoingLink
-from qpidha.model.effects import SendBytes
+from qpidha.model.effects import SendBytes, SendParts
 from qpidha.model.encoding import Described, Symbol, UInt, ULong
 from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened
 from qpidha.model.message_view import build
@@ -151,7 +151,7 @@ def test_a_broker_goes_on_in_its_next_turns_with_what_was_put_off() -> None:
         assert node.next_deadline == now
         effects = node.step([], now)
         turns += 1
-    [last] = [effect for effect in effects if isinstance(effect, SendBytes)]
+    [last] = [effect for effect in effects if isinstance(effect, SendBytes | SendParts)]
     assert turns > 1 and frames_in(last.data)[-1].code == 0x13
     assert not queue.messages
 

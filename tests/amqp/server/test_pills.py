@@ -15,7 +15,7 @@ import pytest
 from qpidha.amqp.peer.connection import Connection
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.broker.queues.queue import Queue
-from qpidha.model.effects import Announce, Disconnect, SendBytes
+from qpidha.model.effects import Announce, Disconnect, SendBytes, SendParts
 from qpidha.model.encoding import Described, Symbol, UInt, ULong, encode
 from qpidha.model.errors import InvariantBroken
 from qpidha.model.events import (
@@ -155,7 +155,9 @@ class Broker:
         for chunk in (AMQP_HEADER + OPEN + BEGIN, *chunks):
             effects = [*effects, *self.node.step([BytesReceived(self._last, chunk)], 1)]
         self.said += [effect for effect in effects if isinstance(effect, Announce)]
-        answer = b"".join(effect.data for effect in effects if isinstance(effect, SendBytes))
+        answer = b"".join(
+            effect.data for effect in effects if isinstance(effect, SendBytes | SendParts)
+        )
         return answer, any(isinstance(effect, Disconnect) for effect in effects)
 
     def serve(self) -> None:

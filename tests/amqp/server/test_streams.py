@@ -14,7 +14,7 @@ from qpidha.amqp.peer.links import Scratch
 from qpidha.amqp.peer.sasl import AMQP_HEADER
 from qpidha.amqp.server import streams
 from qpidha.model.duration import MILLISECOND
-from qpidha.model.effects import Disconnect, SendBytes
+from qpidha.model.effects import Disconnect, SendBytes, SendParts
 from qpidha.model.encoding import Described, Symbol, UInt, ULong
 from qpidha.model.events import (
     BytesReceived,
@@ -69,7 +69,7 @@ class Client:
 
     def happens(self, *events: Event) -> None:
         for effect in self.node.step(list(events), self.now):
-            if isinstance(effect, SendBytes):
+            if isinstance(effect, SendBytes | SendParts):
                 self.engine.push(effect.data)
             self.ended = self.ended or isinstance(effect, Disconnect)
 
