@@ -760,7 +760,7 @@ class Engine:
             session = self._sessions[pointer] = SessionEnd(pointer)
             lib.pn_session_open(pointer)
             self.expect_frame(pointer)
-        session.channel = self._reader.begun.popleft()
+        session.channel = self._reader.begun.pop(0)
         self._by_channel[session.channel] = session
 
     def _on_session_close(self, event: Pointer) -> None:
@@ -781,7 +781,7 @@ class Engine:
     def _on_attach(self, event: Pointer) -> None:
         pointer = lib.pn_event_link(event)
         end = self._links.get(pointer)
-        attach = self._reader.attached.popleft()
+        attach = self._reader.attached.pop(0)
         if end is None:
             session = self._sessions.get(lib.pn_link_session(pointer))
             if session is None:
