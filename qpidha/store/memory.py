@@ -90,8 +90,8 @@ class Memory:
 
     @property
     def next_deadline(self) -> int:
-        """When to tick."""
-        return self._next
+        """When to tick; 0 for never."""
+        return self._next if self.limit or self._wal is not None else 0
 
     @property
     def is_busy(self) -> bool:
