@@ -50,9 +50,10 @@ CONGESTED = 4 << 20
 """Bytes that may wait for one peer before it gets no more messages; what it is owed otherwise still
 goes out.
 """
-TURN_BYTES = 128 << 10
-"""Bytes of one client that a turn handles before the others have theirs: the costliest frames in
-them take some tenths of a second. Half as many would cost those who send large messages.
+TURN_BYTES = 256 << 10
+"""Bytes of one client that a turn handles before the others have theirs: as many as come in a read,
+so that nothing of it is cut off and copied. Engines put the costliest frames in them off by
+themselves.
 """
 ALL_TURN_BYTES = 2 << 20
 """Bytes of all clients together after which the others wait for the next turn, at most: what the
