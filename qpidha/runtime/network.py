@@ -55,6 +55,8 @@ TURN_BYTES = 256 << 10
 so that nothing of it is cut off and copied. Engines put the costliest frames in them off by
 themselves.
 """
+SHORT_READ = TURN_BYTES // 2
+"""Bytes of a read after which the next may be in the same turn."""
 ALL_TURN_BYTES = 2 << 20
 """Bytes of all clients together after which the others wait for the next turn, at most: what the
 disk, other brokers and the clock have to say waits for the end of each.
@@ -140,7 +142,7 @@ class Stream(Visitor):
             self._kept += data
         elif not self._shares:
             self._put(BytesReceived(self.connection_id, data))
-        elif len(data) <= (SMALL if network.is_full else TURN_BYTES):
+        elif len(data) <= (SMALL if network.is_full else SHORT_READ):
             self._put(BytesReceived(self.connection_id, data))
             network.took(len(data))
         else:
