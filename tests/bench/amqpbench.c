@@ -75,7 +75,7 @@ static struct {
 
 /* What was seen. */
 static struct {
-    long sent, acknowledged, refused, received, ack_count, arrival_count, samples;
+    long sent, acknowledged, refused, received, ack_count, arrival_count, samples, links, attached;
     double started, first_send, last_ack, first_receive, last_receive;
     float *ack, *arrival;
 } seen;
@@ -144,8 +144,9 @@ static bool time_is_over(double at) {
     return told_to_end || (ask.seconds && time_begins() && at - time_begins() >= ask.seconds);
 }
 
-/* Send while there is credit, quota, time and room in the window. */
+/* Send while there is credit, quota, time and room in the window, when all links are there. */
 static void send_more(peer_t *peer) {
+    if (seen.attached < seen.links) return;
     while (peer->sent < peer->quota && (ask.presettled || peer->sent - peer->settled < ask.window)) {
         pn_link_t *link = peer->links[peer->sent % ask.links];
         if (!link || pn_link_credit(link) <= 0) return;
@@ -281,6 +282,7 @@ static void on_close(peer_t *peer, pn_event_t *event) {
 static void handle(peer_t *peer, pn_event_t *event) {
     switch (pn_event_type(event)) {
     case PN_CONNECTION_INIT: on_start(peer, pn_event_connection(event)); break;
+    case PN_LINK_REMOTE_OPEN: seen.attached++; break;
     case PN_LINK_FLOW:
         if (peer->produces) send_more(peer);
         break;
@@ -322,6 +324,7 @@ static void open_peer(peer_t *peer, int index, const char *host, const char *por
     const char *address = !peer->produces && ask.receive_address ? ask.receive_address : ask.address;
     peer->socket = dial(host, port);
     peer->links = room_for((size_t)link_count(peer), sizeof *peer->links);
+    seen.links += link_count(peer);
     if (ask.queue_per_pair || (ask.fan_out && !peer->produces))
         snprintf(peer->address, sizeof peer->address, "%s%d", address, place);
     else

@@ -23,12 +23,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.bench.cases import Case, Load
+from tests.bench.cases import Load
 from tests.bench.idle import Idle
 from tests.bench.ours import QpidhaBrokers
 from tests.bench.processes import BenchError, metered
 from tests.bench.report import aligned
-from tests.bench.run import ALL, MORE, Ask, by_load, names, say
+from tests.bench.run import ALL, MORE, names, say
 from tests.bench.subjects import OfQpidha
 
 MOST = 1.5
@@ -55,12 +55,28 @@ class Growth:
     """Have so many of something there, and give how it is measured beside them."""
 
 
-def load_of(case: Load, subject: OfQpidha, seconds: float) -> float:
-    """Load brokers."""
-    found = by_load(subject, Case("", case), QUEUE, Ask([], [], seconds=seconds))
-    if not found["is_whole"]:
-        raise BenchError(f"a run says nothing, it is not whole: {found['remark']}")
-    return float(found["cpu_us_per_message"])
+def load_of(load: Load, subject: OfQpidha, seconds: float) -> float:
+    """Load brokers; return the us of CPU that a message takes."""
+    subject.prepare(load, QUEUE)
+    try:
+        return cost_of(load, subject, seconds)
+    finally:
+        subject.clean(load, QUEUE)
+
+
+def cost_of(load: Load, subject: OfQpidha, seconds: float) -> float:
+    """Do so with queues that are there. Connections and links are not counted: what a run without
+    messages takes, but for one.
+    """
+    spent, sent = [], []
+    for messages in (1, ALL):
+        with metered(subject.cluster.pids()) as meter:
+            seen = subject.run(load, QUEUE, seconds, messages)
+        if seen["rejected"] or seen["timed_out"] or not seen["received"]:
+            raise BenchError(f"a run says nothing, it is not whole: {seen}")
+        spent.append(meter.cpu)
+        sent.append(int(seen["acked"]))
+    return (spent[1] - spent[0]) / (sent[1] - sent[0]) * 1e6
 
 
 def declare(subject: OfQpidha, count: int, prefix: str = "idle") -> None:
@@ -164,18 +180,14 @@ def with_bindings(kind: str, subject: OfQpidha, size: int) -> Iterator[Measure]:
     ask_all(brokers, "bind", requests)
 
     def measure(subject: OfQpidha, seconds: float) -> float:
-        bound = {"exchange": exchange, "queue": QUEUE, "key": "a.fits.*" if kind == "topic" else ""}
         load = Load(flags=("-g", "1", "-a", f"{exchange}/a.fits.it", "-R", QUEUE))
         subject.prepare(load, QUEUE)
-        brokers.ask(0, "bind", **bound)
+        key = "a.fits.*" if kind == "topic" else ""
+        brokers.ask(0, "bind", exchange=exchange, queue=QUEUE, key=key)
         try:
-            with metered(brokers.pids()) as meter:
-                seen = subject.run(load, QUEUE, seconds, ALL)
+            return cost_of(load, subject, seconds)
         finally:
             subject.clean(load, QUEUE)
-        if seen["rejected"] or not seen["received"]:
-            raise BenchError(f"messages found no queue: {seen}")
-        return meter.cpu / int(seen["acked"]) * 1e6
 
     yield measure
 
@@ -191,12 +203,7 @@ def on_backlog(subject: OfQpidha, size: int) -> Iterator[Measure]:
     if seen["acked"] < size:
         raise BenchError(f"the backlog is not there: {seen}")
 
-    def measure(subject: OfQpidha, seconds: float) -> float:
-        with metered(brokers.pids()) as meter:
-            seen = subject.run(Load(), QUEUE, seconds, ALL)
-        return meter.cpu / int(seen["acked"]) * 1e6
-
-    yield measure
+    yield partial(cost_of, Load())
 
 
 CONNECTIONS = (10, 1000, 10_000)

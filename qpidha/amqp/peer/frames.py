@@ -80,8 +80,8 @@ LONG_KEY = KEY + 3
 UINT32 = 0x70
 """The constructor of such a handle, and where it stands in the key."""
 HANDLE_PLACE = 10
-MAX_SHAPES = 4096
-"""Shapes kept of one connection, of 1 KB each: one or two for each link that messages come on."""
+MAX_SHAPES = 64
+"""Shapes kept of one connection, of 1 KB each, and two more for each of its links."""
 MOST_TRIES = 2
 """Shapes that a frame is compared with beside the last one."""
 LEARN_EVERY = 16
@@ -468,7 +468,7 @@ class FrameReader:
         shapes, known = self._shapes, self._shapes.get(key)
         if known is not None and _has_more(known.part) is not _has_more(part):
             shapes, known = self._twins, self._twins.get(key)
-        if known is not None or len(shapes) == MAX_SHAPES:
+        if known is not None or len(shapes) >= self._most_shapes():
             self._strange += 1
             if self._strange % LEARN_EVERY:
                 return
@@ -477,6 +477,10 @@ class FrameReader:
         shape = learn(data, start, fields, end, largest, part)
         if shape is not None:
             self._shape = shapes[key] = shape
+
+    def _most_shapes(self) -> int:
+        """Tell how many shapes are kept."""
+        return MAX_SHAPES + 2 * sum(len(channel.links) for channel in self._channels.values())
 
     def _forget(self) -> None:
         """Look at every frame anew: a link or session is gone."""

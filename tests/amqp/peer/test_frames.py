@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qpidha.amqp.peer.frames import MAX_SHAPES, Apart, Fault, FrameReader, Restated
+from qpidha.amqp.peer.frames import Apart, Fault, FrameReader, Restated
 from qpidha.amqp.peer.payload import APART
 from qpidha.amqp.peer.performatives import COMPOSITES, code_at, read
 from qpidha.amqp.peer.sasl import AMQP_HEADER
@@ -338,20 +338,20 @@ def test_any_bytes_are_a_fault_or_harmless(data: bytes, before: bytes, cuts: lis
 
 
 def test_frames_of_many_links_in_turn_pass() -> None:
-    count = MAX_SHAPES + 9
+    count = 200
     links = [
         frame(perform(0x12, str(handle), UInt(handle), False, None, None, None, None, None, None))
         for handle in range(count)
     ]
     transfers = [
         frame(perform(0x14, UInt(number % count), UInt(number), b"tag", ZERO, False) + b"x")
-        for number in range(2 * count)
+        for number in range(20 * count)
     ]
     data = b"".join([AMQP_HEADER, OPEN_FRAME, BEGIN, *links, *transfers])
     assert passed(data) == (data, None)
 
 
-@pytest.mark.parametrize("first", [0, 1000])
+@pytest.mark.parametrize("first", [0, 200, 1000])
 def test_transfers_of_many_links_in_turn_are_known_by_their_shapes(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
