@@ -1123,20 +1123,10 @@ class Node:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a client waits for what is appended and not sealed."""
-        return self.pending.waits_beyond(self.log.last)
-
-    @property
-    def is_hurried(self) -> bool:
-        """Whether what is appended should be sealed now: for a hand-over, for a checkpoint, for
-        what is on two queues until it left one, or for an answer that needs both logs.
+        """Whether somebody waits for what is appended and not sealed, or a message is on two queues
+        until it left one.
         """
-        return (
-            self.streams.frozen
-            or self.broker.crossings.is_busy
-            or (self.checkpointer is not None and self.checkpointer.needs_all_sealed)
-            or len(self.local_pending) > 0
-        )
+        return self.pending.waits_beyond(self.log.last) or self.broker.crossings.is_busy
 
     def when_saved(self, action: Callable[[], None]) -> None:
         """Go on when the state file is saved."""

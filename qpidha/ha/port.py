@@ -70,11 +70,7 @@ class Port(Protocol):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a client waits for what is appended and not sealed."""
-
-    @property
-    def is_hurried(self) -> bool:
-        """Whether something else does, so that nothing should be kept back."""
+        """Whether somebody waits for what is appended and not sealed."""
 
     def announce(self, level: str, text: str, *, event_code: str = "", **fields: object) -> None:
         """Write to the log what happened."""
@@ -124,12 +120,7 @@ class Log(Protocol):
     last: int
     committed: int
     retain_from: int
-    messages: int
-    overtaken: int
-    elided: int
-    unsealed: int
-    has_more: bool
-    has_departures: bool
+    only_departures: bool
     pending_bytes: int
     snapshot_through: int
     history: list[tuple[int, int]]

@@ -20,6 +20,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from qpidha.broker.credit import MEMORY_LIMIT
+from qpidha.broker.queues.packing import Packing
 from qpidha.model.duration import SECOND
 from qpidha.model.effects import Announce
 from qpidha.model.event_codes import MEMORY_FREE, MEMORY_HIGH
@@ -81,6 +82,7 @@ class Memory:
         self._came = log.last
         """The end of the log at the last look for what rests."""
         self._look_at = 0
+        self._packing = Packing(broker.queues)
         self._wait_until = 0
         self._silent_until = 0
         self._is_told = False
@@ -95,8 +97,8 @@ class Memory:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is more to let go of in the next turn."""
-        return self._letting_go is not None
+        """Whether there is more to let go of, or to pack, in the next turn."""
+        return self._letting_go is not None or self._packing.is_busy
 
     @property
     def used(self) -> int:
@@ -133,6 +135,7 @@ class Memory:
         if now < self._next:
             return
         self._next = now + INTERVAL
+        self._packing.tick(now)
         if self.limit and not self._is_weighed:
             self._weighing.step()
         if now >= self._look_at:
@@ -141,9 +144,10 @@ class Memory:
             self._came = self._log.last
 
     def turn(self, now: int) -> list[Announce]:
-        """End of a turn: let go of bodies, or withhold credit, where too much is in use. Give what
-        the operator should know.
+        """End of a turn: pack messages; let go of bodies, or withhold credit, where too much is in
+        use. Give what the operator should know.
         """
+        self._packing.turn()
         if not self.limit:
             return []
         used = self.used

@@ -22,8 +22,8 @@ PER_OBJECT = 250
 """Bytes that a queue, an exchange or a binding takes there, roughly."""
 PER_DEATH = 400
 """Bytes that are written on a message when it dies, roughly."""
-IN_MEMORY = 200
-"""Bytes of memory that a message takes beside its body, roughly."""
+IN_MEMORY, PACKED = 200, 20
+"""Bytes of memory that a message takes beside its body, roughly; and one that is packed."""
 
 
 class Weighing:
@@ -32,7 +32,7 @@ class Weighing:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._left: list[Queue] = []
-        self._weight = self._messages = self._may_die = 0
+        self._weight = self._memory = self._may_die = 0
         self.weight = 0
         """Bytes that a checkpoint of everything would take, roughly."""
         self.memory = 0
@@ -47,11 +47,12 @@ class Weighing:
         broker = self._broker
         if not self._left:
             self._left = list(broker.queues.values())
-            self._weight = self._messages = self._may_die = 0
+            self._weight = self._memory = self._may_die = 0
         piece = self._left[-PIECE:]
         del self._left[-PIECE:]
         for queue in piece:
-            self._messages += len(queue.messages)
+            messages = queue.messages
+            self._memory += IN_MEMORY * messages.loose + PACKED * messages.packed
             if queue.uid > 0:
                 self._weight += PER_OBJECT * (1 + len(queue.bindings))
             if queue.logged:
@@ -63,7 +64,7 @@ class Weighing:
         if not self._left:
             objects = sum(1 + len(exchange.incoming) for exchange in broker.exchanges.values())
             self.weight = self._weight + PER_OBJECT * objects
-            self.memory = IN_MEMORY * self._messages
+            self.memory = self._memory
             self.may_die = self._may_die
             self.walks += 1
         return self.weight

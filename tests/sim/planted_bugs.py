@@ -12,12 +12,11 @@ from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import Any
 
-from qpidha.amqp.peer import frames, links
-from qpidha.amqp.peer.engine import Engine
 from qpidha.broker.broker import Broker
 from qpidha.broker.exchange import ConsistentHashExchange
 from qpidha.broker.federation import Federation
 from qpidha.broker.policy import Policies
+from qpidha.broker.queues import backlog, messages, packing
 from qpidha.broker.queues.backlog import Backlog
 from qpidha.broker.queues.crossing import Ends
 from qpidha.broker.queues.dedup import Window
@@ -27,6 +26,7 @@ from qpidha.broker.queues.groups import ByGroup
 from qpidha.broker.queues.last_value import LastValue
 from qpidha.broker.queues.level import IntoLog
 from qpidha.broker.queues.log_writer import LOCAL
+from qpidha.broker.queues.messages import Segment
 from qpidha.broker.queues.ordering import BySequence
 from qpidha.broker.queues.priority import Priority
 from qpidha.broker.queues.purge import Purge
@@ -752,27 +752,30 @@ def forget_part() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def payloads_apart() -> Iterator[None]:
-    """Have nearly every payload go past the engine: no bug."""
-    with replaced((frames, "APART", 40), (links, "APART", 40)):
-        yield
-
-
-@contextmanager
-def mix_payloads() -> Iterator[None]:
-    """Put payloads that go past the engine into each other's frames. Only connections of bytes can
-    show that, so it is none of the bugs that the model has to notice.
+def small_segments() -> AbstractContextManager[None]:
+    """Have messages packed that are two in a row, on queues of more than three, for histories never
+    have thousands on one: no bug.
     """
-    owe = Engine.owe
+    return replaced(
+        (messages, "FEWEST", 2),
+        (backlog, "LONG", 3),
+        (packing, "LONG", 3),
+        (backlog, "AHEAD", 1),
+        (backlog, "AT_ONCE", 3),
+    )
 
-    def mixing(self: Any, end: Any, tag: bytes, parts: Any, size: int) -> None:
-        owe(self, end, tag, parts, size)
-        if len(self._owed) > 1:
-            before = list(self._owed)[-2]
-            self._owed[before], self._owed[tag] = self._owed[tag], self._owed[before]
 
-    with payloads_apart(), replaced((Engine, "owe", mixing)):
+@contextmanager
+def lose_packed() -> Iterator[None]:
+    """Unpack a segment without the last of its messages."""
+    unpacked = Segment.unpacked
+
+    def short(self: Segment) -> Any:
+        found = unpacked(self)
+        found.popitem()
+        return found
+
+    with small_segments(), replaced((Segment, "unpacked", short)):
         yield
 
 
@@ -841,6 +844,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         leave_before_sync,
         swap_parts,
         forget_part,
+        lose_packed,
     )
 }
 NEEDS: dict[str, Callable[[Any], object]] = {

@@ -10,14 +10,16 @@ memory. Knows nothing of consumers, limits or records. Source: Qpid `MessageDequ
 
 from __future__ import annotations
 
-from itertools import repeat
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from qpidha.broker.queues.limits import UNLIMITED
+from qpidha.broker.queues.messages import Messages
+from qpidha.broker.queues.ordering import Fifo
 from qpidha.model.records import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from qpidha.broker.queues.ordering import Ordering
     from qpidha.model.memory import MemoryUse
@@ -27,6 +29,16 @@ if TYPE_CHECKING:
     """Tells, of a sequence, from where that message can be read, and up to which sequence others of
     its queue can be read from there; None if that one, and none after it, can be read yet.
     """
+
+
+LONG = 20_000
+"""Messages of a queue that are not packed, whatever comes and however long they stay: a queue that
+is consumed from has no more, mostly.
+"""
+AHEAD = 2000
+"""Messages that are not packed as they are next to be taken."""
+AT_ONCE = 1000
+"""Messages in a row that are packed together."""
 
 
 class Watch(Protocol):
@@ -93,7 +105,7 @@ class Backlog:
         """Of those, the log is still to be given the ones after the first of these sequences, up to
         the second.
         """
-        self.messages: dict[int, Message] = {}
+        self.messages = Messages()
         self.ordering = make_ordering(self.messages)
         self.kind = self.ordering.kind
         self.watch: Watch | None = None
@@ -124,6 +136,33 @@ class Backlog:
         self._page_out_above = UNLIMITED
         """With more bytes than this, too many are in memory: `paged_out` plus what may be there."""
         self.set_memory(memory)
+
+    @property
+    def may_pack(self) -> bool:
+        """Whether messages may be packed: another ordering than that of arrival has more of each
+        message than is in it.
+        """
+        return type(self.ordering) is Fifo
+
+    def pack_some(self, cursor: int, last: int) -> int:
+        """Pack some of the messages after sequence `cursor`, up to `last`, that are at rest; return
+        with what to go on, 0 if there are no more.
+        """
+        ordering = self.ordering
+        if type(ordering) is not Fifo:
+            return 0
+        found = ordering.between(max(cursor, ordering.ahead(AHEAD)), last, AT_ONCE)
+        if not found:
+            return 0
+        self.messages.pack(found)
+        return found[-1]
+
+    def _at_hand(self, first: int, last: int) -> Iterator[Message]:
+        """Walk through the messages that are not packed, `first` to `last`."""
+        ordering, messages = self.ordering, self.messages
+        if messages.packed and isinstance(ordering, Fifo):
+            return filter(None, map(messages.at_hand, ordering.between(first - 1, last)))
+        return takewhile(lambda message: message.sequence <= last, ordering.after(first - 1))
 
     @property
     def resident(self) -> int:
@@ -203,8 +242,13 @@ class Backlog:
         """Put messages at the end; there is an expiry for each, or none at all. Thousands at once
         cost half of one by one.
         """
-        columns = (sequences, payloads, expiries) if expiries else (sequences, payloads)
-        self.messages.update(zip(sequences, map(self.kind, *columns), strict=True))
+        if not (
+            len(self.messages) > LONG
+            and self.may_pack
+            and self.messages.add_segment(sequences, payloads, expiries)
+        ):
+            columns = (sequences, payloads, expiries) if expiries else (sequences, payloads)
+            self.messages.update(zip(sequences, map(self.kind, *columns), strict=True))
         self.ordering.add_run(sequences)
         size = sum(map(len, payloads))
         self.bytes += size
@@ -214,18 +258,21 @@ class Backlog:
         """Forget messages that left, and count them by their cause. Unknown ones were never here:
         they came and left before this broker heard of them.
         """
-        gone = [
-            message
-            for message in map(self.messages.pop, sequences, repeat(None))
-            if message is not None
-        ]
-        size = sum([message.size for message in gone])
+        sequences = list(sequences)
+        count = size = paged_out = 0
+        if self.left is None:  # Else it is to be told of each.
+            count, size, paged_out = self.messages.drop_run(sequences)
+        gone = self.messages.pop_run(sequences)
+        count += len(gone)
+        size += sum([message.size for message in gone])
         self.bytes -= size
         self.bytes_departed += size
         self._use.bodies -= size
         if cause >= len(self.departed):  # a cause that only a later version knows
             self.departed += [0] * (cause + 1 - len(self.departed))
-        self.departed[cause] += len(gone)
+        self.departed[cause] += count
+        if paged_out:
+            self._count_paged_out(-paged_out)
         if self.acquired:
             self.acquired -= sum([message.acquired for message in gone])
         if self.heeds:
@@ -255,10 +302,9 @@ class Backlog:
         """
         if self.stays:
             return 0
-        moved = 0
-        for message in self.ordering.after(max(first - 1, self.own_numbers)):
-            if message.sequence > last:
-                break
+        first = max(first, self.own_numbers + 1)
+        moved = self.messages.page_out(first, last, body)
+        for message in self._at_hand(first, last):
             if isinstance(message.payload, bytes):
                 message.payload = body
                 moved += message.size
@@ -266,14 +312,14 @@ class Backlog:
         return moved
 
     def page_out_run(
-        self, numbers: Iterable[int], payloads: Mapping[int, bytes], body: PagedPayload
+        self, numbers: Sequence[int], payloads: Mapping[int, bytes], body: PagedPayload
     ) -> int:
         """Do so with messages of these numbers, if `body` gives them as they are: as `payloads`."""
         if self.stays:
             return 0
-        moved = 0
+        moved = self.messages.page_out_same(numbers, payloads, body)
         for number in numbers:
-            message = self.messages.get(number)
+            message = self.messages.at_hand(number)
             if (
                 message is not None
                 and isinstance(message.payload, bytes)
@@ -296,6 +342,7 @@ class Backlog:
         body: PagedPayload | None = None
         through = moved = 0
         is_over = False
+        start, packed = cursor, self.messages.packed
         for message in self.ordering.after(cursor):
             if not count or moved >= size:
                 break
@@ -318,6 +365,8 @@ class Backlog:
         else:
             is_over = True
         self._count_paged_out(moved)
+        if self.messages.packed < packed and isinstance(self.ordering, Fifo):
+            self.messages.pack(self.ordering.between(start, cursor))
         return cursor, keep, is_over
 
     def ordered(self) -> list[int]:
@@ -359,10 +408,10 @@ class Backlog:
         if not isinstance(message.payload, bytes):
             self._count_paged_out(-message.size)
 
-    def _clear(self) -> tuple[dict[int, Message], Ordering]:
+    def _clear(self) -> tuple[Messages, Ordering]:
         """Forget everything, and return what there was."""
         former = self.messages, self.ordering
-        self.messages = {}
+        self.messages = Messages()
         self.ordering = self._make_ordering(self.messages)
         self._page_out_above -= self.paged_out
         self._use.bodies -= self.resident

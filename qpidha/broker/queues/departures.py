@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from qpidha.broker.queues.crossing import Crossings
     from qpidha.broker.queues.log_writer import LogWriter
+    from qpidha.broker.queues.messages import Messages
     from qpidha.model.message import Message
 
 
@@ -59,7 +60,7 @@ class Source(Protocol):
     """The queue that messages leave."""
 
     uid: int
-    messages: dict[int, Message]
+    messages: Messages
     unplaced: dict[int, tuple[Message, Cause]]
     is_replica: bool
     syncs: bool

@@ -19,6 +19,7 @@ has a `left`.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from heapq import heapify, heappop, heappush
 from itertools import islice, repeat, takewhile
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Protocol
 from qpidha.model.message import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 SLACK = 1000
 """Sequences of departed messages that a Fifo may hold beyond the number of messages present, before
@@ -181,7 +182,8 @@ class BySequence:
     def __init__(self, messages: dict[int, Message]) -> None:
         self._messages = messages
         self._find = messages.get
-        self._order: list[int] = []
+        """As they are now, none of the messages is packed, so this never finds one that is."""
+        self._order = array("q")
         self._head = 0
         self._back: list[int] = []
         self._is_sorted = True
@@ -205,7 +207,7 @@ class BySequence:
 
     def add_run(self, sequences: list[int]) -> None:
         """Put messages with rising sequences, all above `last`, at the end."""
-        self._order += sequences
+        self._order.extend(sequences)
 
     def out_of_turn(self) -> None:
         """Expect sequences below `last`."""
@@ -224,6 +226,8 @@ class BySequence:
         order, find, head = self._order, self._find, self._head
         while head < len(order):
             message = find(order[head])
+            if message is None:
+                message = self._messages.get(order[head])
             head += 1
             if message is not None and not message.acquired:
                 # Saved before the message is handed over: a consumer may give it back at once, and
@@ -238,7 +242,7 @@ class BySequence:
         message = self._oldest_back()
         if message is not None:
             return message
-        order, find = self._order, self._find
+        order, find = self._order, self._messages.get
         for head in range(self._head, len(order)):
             message = find(order[head])
             if message is not None and not message.acquired:
@@ -309,6 +313,25 @@ class BySequence:
         """Return None: messages stay, whatever comes."""
         return None
 
+    def ahead(self, count: int) -> int:
+        """Return a sequence after which none of the next `count` messages are."""
+        at = min(self._head + count, len(self._order))
+        return self._order[at - 1] if at else 0
+
+    def behind(self, cursor: int) -> int:
+        """Count the messages after a sequence, and some that have left."""
+        self.tidy()
+        return len(self._order) - bisect_right(self._order, cursor)
+
+    def between(self, cursor: int, last: int, count: int | None = None) -> array[int]:
+        """Return the sequences after `cursor`, up to `last`, of which some may have left; at most
+        so many.
+        """
+        self.tidy()
+        order = self._order
+        start, end = bisect_right(order, cursor), bisect_right(order, last)
+        return order[start : end if count is None else min(start + count, end)]
+
     def after(self, cursor: int) -> Iterator[Message]:
         """Walk through the messages after a sequence, oldest first."""
         self.tidy()
@@ -366,9 +389,10 @@ class BySequence:
         if not self._is_sorted:
             self._is_sorted = True
             self._highest = 0
-            order.sort()
-            if any(map(eq, order, islice(order, 1, None))):
-                order[:] = dict.fromkeys(order)  # Some have left, and come again.
+            ordered: Iterable[int] = sorted(order)
+            if any(map(eq, ordered, islice(ordered, 1, None))):
+                ordered = dict.fromkeys(ordered)  # Some have left, and come again.
+            order[:] = array("q", ordered)
             # What came out of turn may be before the head. To look at everything once more is
             # cheap beside sorting.
             self._head = 0
@@ -383,7 +407,7 @@ class BySequence:
         # cost of this is constant for each message.
         if len(order) > 2 * present + SLACK:
             following = order[self._head] if self._head < len(order) else None
-            order[:] = [sequence for sequence in order if sequence in self._messages]
+            order[:] = array("q", [one for one in order if one in self._messages])
             self._head = len(order) if following is None else bisect_left(order, following)
 
     def restart(self) -> None:

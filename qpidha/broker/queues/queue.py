@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.departures import Departures
     from qpidha.broker.queues.dispatch import Consumer, Dispatch
     from qpidha.broker.queues.log_writer import LocalWriter, LogWriter
+    from qpidha.broker.queues.messages import Messages
     from qpidha.broker.queues.ordering import Ordering
     from qpidha.broker.queues.remains import Remains
     from qpidha.broker.queues.returns import Returns
@@ -1382,7 +1383,7 @@ class Queue(Backlog):
         self.acquired -= 1
         self.restore(message)
 
-    def _clear(self) -> tuple[dict[int, Message], Ordering]:
+    def _clear(self) -> tuple[Messages, Ordering]:
         self.crossing.clear()
         self.crossing_bytes = 0
         return super()._clear()
@@ -1527,7 +1528,7 @@ class Queue(Backlog):
         # There may be millions of messages, and mostly nobody has any: consumers that go give back
         # what they have.
         if self.acquired > len(self.delayed):
-            for message in self.messages.values():
+            for message in self.messages.unpacked():
                 message.acquired = message.sequence in self.delayed
             self.acquired = len(self.delayed)
         self.ordering.restart()

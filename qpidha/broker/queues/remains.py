@@ -11,8 +11,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from qpidha.broker.queues.messages import Messages
     from qpidha.broker.queues.ordering import Ordering
-    from qpidha.model.message import Message
 
 FREED_A_TURN = 50_000
 """Messages that are freed in one turn; 5 ms."""
@@ -24,7 +24,7 @@ class Remains:
     __slots__ = ("_left", "_parts")
 
     def __init__(self) -> None:
-        self._parts: deque[tuple[dict[int, Message], Ordering]] = deque()
+        self._parts: deque[tuple[Messages, Ordering]] = deque()
         self._left = FREED_A_TURN
         """How many may still go at once in this turn."""
 
@@ -35,7 +35,7 @@ class Remains:
     def __len__(self) -> int:
         return sum(len(messages) for messages, _ in self._parts)
 
-    def add(self, messages: dict[int, Message], ordering: Ordering) -> None:
+    def add(self, messages: Messages, ordering: Ordering) -> None:
         """Take the messages of a queue, which has others from now on."""
         if len(messages) > self._left:
             self._parts.append((messages, ordering))
@@ -48,7 +48,6 @@ class Remains:
         while self._parts and left > 0:
             messages, _ = self._parts[0]
             while messages and left > 0:
-                messages.popitem()
-                left -= 1
+                left -= messages.discard()
             if not messages:
                 self._parts.popleft()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from qpidha.broker.queues.messages import Messages
     from qpidha.model.message import Message
 
 RETURNED_A_TURN = 20_000
@@ -24,7 +25,7 @@ RETURNED_A_TURN = 20_000
 class Home(Protocol):
     """The queue of some messages."""
 
-    messages: dict[int, Message]
+    messages: Messages
     deleted: bool
     is_replica: bool
 

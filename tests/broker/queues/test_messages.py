@@ -1,0 +1,298 @@
+"""Messages that are packed are there as others are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from qpidha.broker.queues import backlog, messages, packing
+from qpidha.broker.queues.messages import Messages
+from qpidha.broker.queues.packing import INTERVAL, Packing
+from qpidha.model.message import Message
+from tests.broker.parts import Reels, Tape, a_broker, a_taker, contents, copy_of, picture, send
+
+
+@contextmanager
+def small() -> Iterator[None]:
+    """Have segments of three messages, and pack where two are in a row."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(messages, "FEWEST", 2)
+        patched.setattr(backlog, "LONG", 4)
+        patched.setattr(packing, "LONG", 4)
+        patched.setattr(backlog, "AHEAD", 2)
+        patched.setattr(backlog, "AT_ONCE", 3)
+        yield
+
+
+SEQUENCES = st.integers(1, 40)
+
+
+class Place:
+    """Another place from which bodies can be read."""
+
+    def __init__(self, machine: MessagesAgainstOracle) -> None:
+        self.read = machine.read
+
+
+class MessagesAgainstOracle(RuleBasedStateMachine):
+    """Whatever is packed, what is here is what a dictionary of bodies says, and who holds a message
+    holds the one that is here.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages = Messages()
+        self.bodies: dict[int, tuple[bytes, int, int]] = {}
+        """Sequence -> body, expiry, deliveries."""
+        self.held: dict[int, Message] = {}
+        self.known: dict[int, bytes] = {}
+        self.number = 0
+
+    def read(self, sequence: int) -> bytes:
+        return self.known[sequence]
+
+    def new(self, sequence: int) -> tuple[bytes, int]:
+        self.number += 1
+        body, expires = b"x" * (self.number % 5) + b"%d" % self.number, self.number % 3
+        self.bodies[sequence] = body, expires, 0
+        self.known[sequence] = body
+        return body, expires
+
+    def check(self, sequence: int, message: Message) -> None:
+        found = message.body(), message.expires, message.delivery_count
+        assert found == self.bodies[sequence]
+        assert (message.sequence, message.size) == (sequence, len(found[0]))
+        assert self.held.get(sequence, message) is message
+
+    def gone(self, sequence: int) -> None:
+        del self.bodies[sequence]
+        self.held.pop(sequence, None)
+
+    @rule(sequence=SEQUENCES)
+    def add(self, sequence: int) -> None:
+        if sequence not in self.bodies:
+            self.messages[sequence] = Message(sequence, *self.new(sequence))
+
+    @rule(count=st.integers(1, 6), gap=st.integers(1, 2))
+    def add_run(self, count: int, gap: int) -> None:
+        first = max(self.bodies, default=0) + 1
+        run = list(range(first, first + count * gap, gap))
+        columns = [self.new(sequence) for sequence in run]
+        payloads, expiries = [body for body, _ in columns], [expires for _, expires in columns]
+        with small():
+            is_packed = self.messages.add_segment(run, payloads, expiries)
+        assert is_packed == (count > 1)
+        if not is_packed:
+            self.messages[first] = Message(first, *columns[0])
+
+    @rule(first=SEQUENCES, last=SEQUENCES)
+    def pack(self, first: int, last: int) -> None:
+        with small():
+            self.messages.pack(range(first, last + 1))
+
+    @rule(sequence=SEQUENCES, holds=st.booleans(), fails=st.booleans())
+    def get(self, sequence: int, holds: bool, fails: bool) -> None:
+        message = self.messages.get(sequence)
+        assert (message is not None) == (sequence in self.bodies)
+        if message is None:
+            with pytest.raises(KeyError):
+                self.messages[sequence]
+            return
+        self.check(sequence, message)
+        assert self.messages[sequence] is message
+        if holds:
+            self.held[sequence] = message
+        if fails:
+            body, expires, count = self.bodies[sequence]
+            message.delivery_count += 1
+            self.bodies[sequence] = body, expires, count + 1
+
+    @rule()
+    def let_go(self) -> None:
+        self.held.clear()
+
+    @rule(sequence=SEQUENCES, deletes=st.booleans())
+    def pop(self, sequence: int, deletes: bool) -> None:
+        if sequence not in self.bodies:
+            assert self.messages.pop(sequence, None) is None
+        elif deletes:
+            del self.messages[sequence]
+            self.gone(sequence)
+        else:
+            self.check(sequence, self.messages.pop(sequence))
+            self.gone(sequence)
+
+    @rule(first=SEQUENCES, count=st.integers(1, 9), is_shuffled=st.booleans())
+    def leave(self, first: int, count: int, is_shuffled: bool) -> None:
+        run = list(range(first, first + count))
+        if is_shuffled:
+            random.Random(first).shuffle(run)
+        expected = [self.bodies[sequence][0] for sequence in run if sequence in self.bodies]
+        was_here = len(self.messages)
+        number, size, _ = self.messages.drop_run(run)
+        assert len(self.messages) == was_here - number
+        found = self.messages.pop_run(run)
+        for message in found:
+            self.check(message.sequence, message)
+        assert number + len(found) == len(expected)
+        assert size + sum(message.size for message in found) == sum(map(len, expected))
+        for sequence in run:
+            if sequence in self.bodies:
+                self.gone(sequence)
+
+    @rule(first=SEQUENCES, count=st.integers(1, 9), data=st.data())
+    def page_out(self, first: int, count: int, data: st.DataObject) -> None:
+        run = range(first, first + count)
+        payloads = {one: self.known.get(one, b"") for one in run}
+        moved = 0
+        if data.draw(st.booleans()):
+            moved = self.messages.page_out(run[0], run[-1], self)
+        else:
+            other = data.draw(st.sampled_from(run))
+            payloads[other] += b"."
+            moved = self.messages.page_out_same(run, payloads, self)
+        for sequence in run:
+            message = self.messages.at_hand(sequence)
+            if message is not None and isinstance(message.payload, bytes):
+                message.payload = Place(self) if data.draw(st.booleans()) else self
+        assert 0 <= moved <= sum(len(self.bodies[one][0]) for one in run if one in self.bodies)
+
+    @rule(how=st.sampled_from(["values", "items", "popitem", "shrink", "unpacked"]))
+    def walk(self, how: str) -> None:
+        if how == "popitem" and self.bodies:
+            sequence, message = self.messages.popitem()
+            self.check(sequence, message)
+            self.gone(sequence)
+        elif how == "values":
+            for message in list(self.messages.values()):
+                self.check(message.sequence, message)
+        elif how == "items":
+            found = dict(self.messages.items())
+            assert found.keys() == self.bodies.keys()
+        elif how == "shrink":
+            self.messages.shrink()
+        elif how == "unpacked":
+            found_now = {message.sequence for message in self.messages.unpacked()}
+            assert found_now >= self.held.keys()
+
+    @invariant()
+    def all_are_here(self) -> None:
+        here = self.messages
+        assert len(here) == here.loose + here.packed == len(self.bodies)
+        assert sorted(here) == sorted(here.keys()) == sorted(self.bodies)
+        assert all((one in here) == (one in self.bodies) for one in range(45))
+        assert bool(here) == bool(self.bodies)
+        ranges = [one for segment in here._segments for one in segment.sequences]
+        assert ranges == sorted(ranges) and len(ranges) == here.packed
+
+
+TestMessagesAgainstOracle = MessagesAgainstOracle.TestCase
+
+
+def test_what_somebody_holds_or_has_had_is_not_packed() -> None:
+    found = Messages()
+    for sequence in range(1, 7):
+        found[sequence] = Message(sequence, b"a")
+    held = found[2]
+    found[4].acquired = True
+    found[5].released = 1
+    with small():
+        found.pack(range(1, 7))
+    assert (found.packed, found.loose) == (3, 3)
+    assert found[2] is held and found[4].acquired and found[5].released
+    del held
+    with small():
+        found.pack(range(1, 7))
+    assert 2 in found and len(found) == 6  # Between those of a segment nothing is packed.
+
+
+def a_long_queue(bodies: str = "abcdefghij") -> tuple[Tape, object, object]:
+    tape = Tape()
+    broker = a_broker(tape)
+    queue, _ = broker.declare_queue("q")
+    send(broker, "q", *bodies)
+    return tape, broker, queue
+
+
+def test_what_waits_long_is_packed_but_for_the_next_ones_and_delivered_as_it_came() -> None:
+    tape, broker, queue = a_long_queue()
+    packer = Packing(broker.queues)
+    with small():
+        packer.tick(1)
+        assert not packer.is_busy
+        packer.tick(1 + INTERVAL // 2)
+        assert not packer.is_busy
+        send(broker, "q", "k", "l")
+        packer.tick(1 + INTERVAL)
+        while packer.is_busy:
+            packer.turn()
+        assert (queue.messages.packed, queue.messages.loose) == (8, 4)
+        assert contents(broker, "q") == list("abcdefghijkl")
+        assert picture(copy_of(tape)) == picture(broker)
+        taker = a_taker(queue, 99)
+        broker.dispatch(1)
+        assert taker.bodies == list("abcdefghijkl")
+
+
+def test_what_was_unpacked_is_packed_again() -> None:
+    _, broker, queue = a_long_queue()
+    packer = Packing(broker.queues)
+    with small():
+        for step in range(1, 4):
+            packer.tick(step * INTERVAL)
+            while packer.is_busy:
+                packer.turn()
+        assert queue.messages.packed == 8
+        assert len(queue.available()) == 10
+        assert not queue.messages.packed
+        for step in range(4, 7):
+            packer.tick(step * INTERVAL)
+            while packer.is_busy:
+                packer.turn()
+        assert queue.messages.packed == 8
+
+
+def test_a_backup_packs_what_comes_and_pages_it_out_and_lets_it_leave_as_it_is() -> None:
+    tape = Tape()
+    broker = a_broker(tape)
+    queue, _ = broker.declare_queue("q")
+    send(broker, "q", *"abcdefghijkl")
+    sequences = queue.ordered()
+    payloads = [queue.messages[sequence].body() for sequence in sequences]
+    other, _ = a_broker(Tape()).declare_queue("q")
+    other.is_replica = True
+    with small():
+        other.insert_run(sequences[:5], payloads[:5], [])
+        other.insert_run(sequences[5:8], payloads[5:8], [])
+        other.insert_run(sequences[8:], payloads[8:], [])
+    assert (other.messages.packed, other.bytes) == (7, 12)
+    moved = other.page_out(sequences[5], sequences[7], Reels(tape))
+    assert moved == other.paged_out == 3 and other.messages.packed == 7
+    other.remove(sequences[:7])
+    assert (len(other.messages), other.messages.packed) == (5, 5)
+    assert (other.bytes, other.paged_out, other.dequeued) == (5, 1, 7)
+    found = [message.body() for message in other.messages_after(0, 1 << 20)]
+    assert found == payloads[7:]
+    other.remove(sequences)
+    assert (len(other.messages), other.bytes, other.paged_out, other.dequeued) == (0, 0, 0, 12)
+
+
+def test_a_purge_a_deletion_and_an_expiry_find_all() -> None:
+    _, broker, queue = a_long_queue()
+    with small():
+        queue.messages.pack(queue.ordered())
+    assert queue.messages.packed == 10
+    queue.drop(queue.available())
+    assert not queue.messages and queue.bytes == 0
+    send(broker, "q", *"abc")
+    with small():
+        queue.messages.pack(queue.ordered())
+    assert queue.messages.packed == 3
+    broker.delete_queue("q")
+    broker.remains.free()
+    assert not broker.remains
