@@ -14,6 +14,7 @@ from qpidha.model.effects import (
     LoginWaits,
     SaveState,
     SendBytes,
+    SendParts,
     Stop,
 )
 from qpidha.model.events import (
@@ -26,6 +27,18 @@ from qpidha.model.events import (
     Tick,
 )
 from tests.patience import STATE
+
+PARTS: tuple[bytes | memoryview, ...] = tuple(
+    part
+    for number in range(200)
+    for part in (
+        b"%04d" % number,
+        memoryview(bytes([number]) * 40_000)[number:],
+        b"",
+        bytes([255 - number]) * 10_000,
+    )
+)
+"""What it answers to `parts`: more than the kernel has room for."""
 
 
 class EchoNode:
@@ -79,6 +92,8 @@ class EchoNode:
             return [SendBytes(identifier, b"x" * 200_000) for _ in range(100)]
         if word == "backlog":
             return [SendBytes(identifier, b"x" * 200_000, limited=False) for _ in range(100)]
+        if word == "parts":
+            return [SendParts(identifier, list(PARTS)), SendBytes(identifier, b"behind")]
         if word == "stop":
             return [SendBytes(identifier, b"stopping"), Stop("a test")]
         if word == "save":

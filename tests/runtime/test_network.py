@@ -55,7 +55,7 @@ from qpidha.runtime.node_loop import NodeLoop
 from qpidha.runtime.sockets import bind_admin, bind_port
 from qpidha.runtime.tls import client_context, identity_of, server_context
 from tests.patience import STATE
-from tests.runtime.echo import EchoNode
+from tests.runtime.echo import PARTS, EchoNode
 
 
 class World:
@@ -730,6 +730,27 @@ def test_a_stream_with_tls_ends_though_the_peer_waits_for_that(tmp_path, monkeyp
     async def run():
         async with World(settings, server_context(settings)) as world:
             await asyncio.to_thread(hear_out, world.port)
+            await world.until(lambda: world.node.lost)
+
+    uvloop.run(run())
+
+
+@pytest.mark.parametrize("is_secure", [False, True])
+def test_parts_arrive_in_their_order_however_slowly_they_are_read(tmp_path, is_secure):
+    settings = encryption(tmp_path)
+
+    async def run():
+        async with World(settings, server_context(settings) if is_secure else None) as world:
+            options = (
+                {"ssl": client_context(settings), "server_hostname": "localhost", "limit": 4096}
+                if is_secure
+                else {"limit": 4096}
+            )
+            reader, writer = await world.connect(**options)
+            writer.write(b"parts")
+            for part in (*PARTS, b"behind"):
+                assert await reader.readexactly(len(part)) == bytes(part)
+            writer.close()
             await world.until(lambda: world.node.lost)
 
     uvloop.run(run())
