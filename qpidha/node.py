@@ -1123,10 +1123,20 @@ class Node:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for what is appended and not sealed, or a message is on two queues
-        until it left one.
+        """Whether a client waits for what is appended and not sealed."""
+        return self.pending.waits_beyond(self.log.last)
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether what is appended should be sealed now: for a hand-over, for a checkpoint, for
+        what is on two queues until it left one, or for an answer that needs both logs.
         """
-        return self.pending.waits_beyond(self.log.last) or self.broker.crossings.is_busy
+        return (
+            self.streams.frozen
+            or self.broker.crossings.is_busy
+            or (self.checkpointer is not None and self.checkpointer.needs_all_sealed)
+            or len(self.local_pending) > 0
+        )
 
     def when_saved(self, action: Callable[[], None]) -> None:
         """Go on when the state file is saved."""

@@ -104,6 +104,8 @@ class PendingAcknowledgements:
                 waiter.on_committed(items[place])
                 items[place] = None
             place += 1
+        while len(waiters) > self._head and waiters[-1] is None:
+            del sequences[-1], waiters[-1], items[-1]
 
     def clear(self, committed: int) -> None:
         """Forget every entry unanswered: the clients are gone, or must ask the next primary.

@@ -70,7 +70,11 @@ class Port(Protocol):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for what is appended and not sealed."""
+        """Whether a client waits for what is appended and not sealed."""
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether something else does, so that nothing should be kept back."""
 
     def announce(self, level: str, text: str, *, event_code: str = "", **fields: object) -> None:
         """Write to the log what happened."""
@@ -120,7 +124,12 @@ class Log(Protocol):
     last: int
     committed: int
     retain_from: int
-    only_departures: bool
+    messages: int
+    overtaken: int
+    elided: int
+    unsealed: int
+    has_more: bool
+    has_departures: bool
     pending_bytes: int
     snapshot_through: int
     history: list[tuple[int, int]]

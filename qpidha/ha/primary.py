@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from qpidha.ha.gathering import Gathering
 from qpidha.ha.in_sync import InSyncSet
 from qpidha.ha.port import Log, Port
 from qpidha.ha.wire import (
@@ -77,10 +78,6 @@ in ns.
 """
 COMMITTED_DELAY = 20_000_000
 """How long the news that the log is committed waits for a batch to travel with, in ns."""
-DEPARTURES_DELAY = 5_000_000
-"""How long the departures of messages wait for a batch to travel with, in ns, when nobody waits for
-them: a primary that dies meanwhile has them delivered again.
-"""
 
 
 class RemoteBackup:
@@ -217,8 +214,7 @@ class Primary:
         be a set that no majority has recorded, and a candidate would be told of another one.
         """
         self.committed_deadline = 0
-        self.departures_deadline = 0
-        """Until when departures gather; 0 if there are none."""
+        self.gathering = Gathering(log)
         self.min_in_sync = settings.ha_min_in_sync
         self.patience = max(settings.ha_backup_timeout, LEAST_PATIENCE)
         self.short_since = 0
@@ -416,7 +412,7 @@ class Primary:
             if deadline and member not in self.backups
         ]
         due += [backup.since + self.patience for backup in self.backups.values() if backup.since]
-        due += [self.committed_deadline, self.departures_deadline]
+        due += [self.committed_deadline, self.gathering.until]
         return min([deadline for deadline in due if deadline], default=0)
 
     def overdue(self, now: int) -> list[str]:
@@ -541,9 +537,7 @@ class Primary:
 
     def _send(self, now: int) -> None:
         log = self.log
-        if not log.has_pending:
-            self.departures_deadline = 0
-        elif not self._gathers(now) and self._may_seal():
+        if not self._gathers(now) and log.has_pending and self._may_seal():
             log.seal()
         self._advance()
         # Batches stay in the log while a required backup has still to get them: dropped there, they
@@ -589,18 +583,19 @@ class Primary:
         self.set_sequence = self.log.append(InSyncChanged(set_.version, set_.members))
 
     def _gathers(self, now: int) -> bool:
-        """Whether what is appended waits a moment for more to travel with: departures that nobody
-        waits for would cost every broker a batch of their own.
-        """
-        if not self.log.only_departures or self.port.is_awaited:
-            self.departures_deadline = 0
+        """Whether what is appended is better sent a moment later (`gathering.py`)."""
+        port, gathering = self.port, self.gathering
+        log = self.log
+        if (
+            not log.has_pending
+            or log.has_more
+            or log.pending_bytes >= LARGE_BATCH
+            or port.is_hurried
+        ):
+            gathering.over()
             return False
-        if not self.departures_deadline:
-            self.departures_deadline = now + DEPARTURES_DELAY
-        if now < self.departures_deadline:
-            return True
-        self.departures_deadline = 0
-        return False
+        took = max((backup.took for backup in self.backups.values() if backup.required), default=0)
+        return gathering.waits(now, took, is_awaited=port.is_awaited)
 
     def _may_seal(self) -> bool:
         """Whether some required backup could take a batch now; if none can, more records gather for

@@ -243,7 +243,7 @@ class EventLog(EventSink):
             if primary is not None:
                 self._epoch = primary.in_sync.epoch
                 self._committed = max(self._log.committed, self._log.history[-1][1] - 1)
-                self._end = self._log.end
+                self._end = self._log.last
                 self._next_pace = self._took = 0
                 self._has_accepted = False
         if promises.in_sync is not self._set:
@@ -334,7 +334,7 @@ class EventLog(EventSink):
         if primary is not None:
             self._look_at_backups(primary)
         # What is committed and not told yet, because the state file is being written, may never be.
-        end, committed, marks = log.end, self._pending.committed, self._marks
+        end, committed, marks = log.last, self._pending.committed, self._marks
         if end != self._end:
             self._end = end
             if len(marks) < MOST_MARKS:

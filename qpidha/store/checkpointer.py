@@ -165,6 +165,11 @@ class Checkpointer:
         return self._next
 
     @property
+    def needs_all_sealed(self) -> bool:
+        """Whether a checkpoint goes on only in turns that leave nothing unsealed."""
+        return self._is_wanted or self._snapshot is not None
+
+    @property
     def is_busy(self) -> bool:
         """Whether a checkpoint waits for nothing but the next turn.
 

@@ -101,8 +101,15 @@ class Log:
         """
         self.must_sync = False
         """Whether something pending must survive a power cut; set by whoever records it."""
-        self.only_departures = True
-        """Whether all that is pending is that messages left their queues."""
+        self.messages = self.overtaken = self.elided = 0
+        """How many messages on one queue were appended ever; how many of them were dequeued before
+        they were committed, and before they were sealed.
+        """
+        self.unsealed = 0
+        """How many of them are pending."""
+        self.has_more = False
+        """Whether something is pending beside messages on one queue, and that messages left."""
+        self.has_departures = False
         self.written_to = 0
         """Up to here the log can be read back from disk."""
         self.snapshot_through = 0
@@ -158,7 +165,8 @@ class Log:
         pending.append((queue, payload, expires))
         self.pending_bytes += len(payload)
         self._run_queue = 0
-        self.only_departures = False
+        self.messages += 1
+        self.unsealed += 1
         return self.last + len(pending)
 
     def enqueue_shared(self, queues: tuple[int, ...], payload: bytes, expires: int) -> int:
@@ -179,7 +187,7 @@ class Log:
         """Append records of messages that are encoded already, in one part or several."""
         self._pending.append(parts)
         self._run_queue = 0
-        self.only_departures = False
+        self.has_more = True
         return self.last + len(self._pending)
 
     def pass_over(self, sequence: int) -> int:
@@ -187,7 +195,7 @@ class Log:
         or passed over.
         """
         self._pass_over = max(self._pass_over, sequence)
-        self.only_departures = False
+        self.has_more = True
         return max(self._pass_over, self.end)
 
     def dequeue(self, queue: int, sequence: int, cause: int = Cause.ACCEPTED) -> int:
@@ -197,10 +205,14 @@ class Log:
         # may be told at once (`consumed`). Not so one on several queues, of which this is one.
         if sequence > self.committed and sequence not in self._shared:
             self.consumed.append(sequence)
+            self.overtaken += 1
             slot = sequence - self.last - 1
             if slot >= 0:
                 # It is not sealed: no backup ever hears of it. The slot stays, for the sequences
                 # behind it are given.
+                if type(pending[slot]) is tuple:
+                    self.unsealed -= 1
+                    self.elided += 1
                 pending[slot] = None
                 return sequence
         if cause and DEPARTURE_CAUSES in self.features:
@@ -210,6 +222,7 @@ class Log:
         else:
             self._run = [sequence]
             self._run_queue = queue
+            self.has_departures = True
             pending.append((queue, self._run))
         return self.last + len(pending)
 
@@ -221,6 +234,7 @@ class Log:
         else:
             self._run = [sequence]
             self._run_queue = key
+            self.has_departures = True
             self._pending.append((queue, self._run, cause, None))
         return self.last + len(self._pending)
 
@@ -236,7 +250,7 @@ class Log:
         """Append any record and return its sequence."""
         self._pending.append(record)
         self._run_queue = 0
-        self.only_departures = False
+        self.has_more = True
         # Backups read such a batch when it arrives and not only when it is committed: they must
         # know of an epoch or an in-sync set before they could be asked to promise against it (S1).
         if isinstance(record, HA_RECORDS):
@@ -293,8 +307,8 @@ class Log:
         )
         self._pending = []
         self._run_queue = self.pending_bytes = 0
-        self._control = self.must_sync = False
-        self.only_departures = True
+        self._control = self.must_sync = self.has_more = self.has_departures = False
+        self.unsealed = 0
         self._keep(batch)
         if self._shared:
             self._shared = {sequence for sequence in self._shared if sequence > self.committed}
@@ -405,8 +419,8 @@ class Log:
         self._batches.clear()
         self._bytes = 0
         self._pending = []
-        self._run_queue = self.pending_bytes = self._pass_over = 0
-        self.only_departures = True
+        self._run_queue = self.pending_bytes = self._pass_over = self.unsealed = 0
+        self.has_more = self.has_departures = False
         self._shared = set()
         self.consumed = []
         self.last = self.committed = sequence

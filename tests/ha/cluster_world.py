@@ -223,7 +223,7 @@ class Machine:
         parts = (data,) if isinstance(data, bytes) else data
         self.world.carry(self, connection_id, b"".join(parts))
 
-    is_awaited = True
+    is_awaited = is_hurried = True
 
     def when_saved(self, action: Callable[[], None]) -> None:
         self.saves.then(action)

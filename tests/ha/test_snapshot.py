@@ -31,7 +31,7 @@ class Side:
     """A broker model, a log, and what was said to the other side."""
 
     now = saving_since = 0
-    is_awaited = False
+    is_awaited = is_hurried = False
 
     def __init__(self, log_memory: int) -> None:
         numbers = count(1)

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from operator import attrgetter
 from typing import Any
 
+from qpidha.amqp.peer import frames, links
+from qpidha.amqp.peer.engine import Engine
 from qpidha.broker.broker import Broker
 from qpidha.broker.exchange import ConsistentHashExchange
 from qpidha.broker.federation import Federation
@@ -749,6 +751,30 @@ def forget_part() -> Iterator[None]:
         return body
 
     with small_parts(), replaced((WriteAheadLog, "_write", forget)):
+        yield
+
+
+@contextmanager
+def payloads_apart() -> Iterator[None]:
+    """Have nearly every payload go past the engine: no bug."""
+    with replaced((frames, "APART", 40), (links, "APART", 40)):
+        yield
+
+
+@contextmanager
+def mix_payloads() -> Iterator[None]:
+    """Put payloads that go past the engine into each other's frames. Only connections of bytes can
+    show that, so it is none of the bugs that the model has to notice.
+    """
+    owe = Engine.owe
+
+    def mixing(self: Any, end: Any, tag: bytes, parts: Any, size: int) -> None:
+        owe(self, end, tag, parts, size)
+        if len(self._owed) > 1:
+            before = list(self._owed)[-2]
+            self._owed[before], self._owed[tag] = self._owed[tag], self._owed[before]
+
+    with payloads_apart(), replaced((Engine, "owe", mixing)):
         yield
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.patience import LONG_TEST
 from tests.sim.__main__ import command, play
-from tests.sim.planted_bugs import small_parts, small_segments
+from tests.sim.planted_bugs import mix_payloads, payloads_apart, small_parts, small_segments
 
 ROOT = Path(__file__).parent.parent.parent
 MODEL_SEEDS, WIRE_SEEDS, BLOCKS = 160, 40, 8
@@ -35,6 +35,15 @@ def test_no_history_with_every_message_in_a_part_of_its_own_breaks_a_rule() -> N
         for seed in range(20):
             result = play(seed, "both")
             assert not result.failure, f"{result.failure}\nseed {seed}, with small_parts()"
+
+
+def test_no_history_with_every_payload_past_the_engine_breaks_a_rule() -> None:
+    with payloads_apart():
+        for seed in range(12):
+            result = play(seed, "wire")
+            assert not result.failure, f"{result.failure}\nseed {seed}, with payloads_apart()"
+    with mix_payloads():
+        assert any(play(seed, "wire").failure for seed in range(12))
 
 
 @pytest.mark.parametrize("depth", ["model", "wire"])

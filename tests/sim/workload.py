@@ -22,6 +22,7 @@ from tests.sim.clients import ModelTransport, Mover, Receiver, Sender
 from tests.sim.clocks import promoted_unheard, set_clocks
 from tests.sim.crossing import crossing, draw_crossing
 from tests.sim.dying import die, died_whole
+from tests.sim.gathering import gathering
 from tests.sim.grouping import MOODS, group, group_of, groups
 from tests.sim.hashing import bucket_of, draw_hashing, hashed_once, hashing, way
 from tests.sim.history import ACCEPTED, DOUBT, REFUSED, Facts, Violation, key_of, name_of
@@ -159,6 +160,7 @@ class Run(Network):
                     remembering(self),
                     keeping(self),
                     crossing(self),
+                    gathering(self),
                 ):
                     self.world.run_for(self.plan.length)
                     self.heal()

@@ -140,12 +140,12 @@ class Restated(Notice):
 
 
 class Apart(Notice):
-    """A transfer that the engine is to have without its payload."""
+    """Transfers of one delivery that the engine is to have without their payload."""
 
     def __init__(self, words: bytes, handle: int, missing: int) -> None:
         super().__init__()
         self.words = words
-        """The frame without it."""
+        """Their frames without it."""
         self.handle = handle
         self.missing = missing
         """Bytes of the payload that have not come."""
@@ -365,7 +365,9 @@ class FrameReader:
         self._spans = 0
 
     def _begin_apart(self, data: bytes, position: int) -> tuple[int, int, Apart | None]:
-        """Put aside what has come of the payload of a transfer; give it with the last of it."""
+        """Put aside what has come of the payload of a transfer; give it with the last of it, and
+        with what else has come of its delivery.
+        """
         link, head = self._link, self._head
         assert link is not None
         self._head = 0
@@ -376,21 +378,35 @@ class FrameReader:
         return (position, *self._put_aside(apart, data, position + head))
 
     def _put_aside(self, apart: Apart, data: bytes, start: int) -> tuple[int, Apart | None]:
-        part = memoryview(data)[start : start + apart.missing]
+        view, link = memoryview(data), self._link
+        part = view[start : start + apart.missing]
         apart.missing -= len(part)
         keep(apart.parts, part, of=len(data))
-        if not apart.missing:
-            self._apart = None
-        return start + len(part), None if apart.missing else apart
+        position = start + len(part)
+        if apart.missing:
+            return position, None
+        self._apart = None
+        while link is not None and link.is_pending and self._like_others(data, position, link):
+            head, self._head = self._head, 0
+            end = position + int.from_bytes(data[position : position + 4], "big")
+            apart.words += head.to_bytes(4, "big") + data[position + 4 : position + head]
+            keep(apart.parts, view[position + head : end], of=len(data))
+            position = end
+            self._spans += 1
+        return position, apart
 
-    def _like_others(self, data: bytes, position: int) -> bool:
-        """Note a large transfer that is like those that were seen, and tell whether it is."""
-        size = int.from_bytes(data[position : position + 4], "big")
-        if size < APART or size > self.max_frame_size:
+    def _like_others(self, data: bytes, position: int, link: Link | None = None) -> bool:
+        """Note a large transfer that is like those that were seen, and tell whether it is; with a
+        `link`, one of that which has come as a whole.
+        """
+        size, there = int.from_bytes(data[position : position + 4], "big"), len(data) - position
+        if size < APART or size > self.max_frame_size or (link is not None and size > there):
             return False
-        key, there = _key(data, position), len(data) - position
+        key = _key(data, position)
         for shape in (self._shapes.get(key), self._twins.get(key)):
             if shape is None or shape.part is None or shape.smallest > min(there, size):
+                continue
+            if link is not None and shape.part.link is not link:
                 continue
             _, one, number, two, three = shape.read(data, position)
             is_alike = one == shape.first and two == shape.middle and three == shape.last

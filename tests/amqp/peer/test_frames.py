@@ -47,9 +47,14 @@ def passed(data: bytes, cuts: Sequence[int] = ()) -> tuple[bytes, Any]:
             if isinstance(fault, Restated):
                 found += fault.words
             if isinstance(fault, Apart):
-                payload = b"".join(fault.parts)
-                found += (len(fault.words) + len(payload)).to_bytes(4, "big")
-                found += fault.words[4:] + payload
+                words, payload = fault.words, b"".join(fault.parts)
+                while words:
+                    head = int.from_bytes(words[:4], "big")
+                    size = data[len(found) : len(found) + 4]
+                    of_frame = int.from_bytes(size, "big") - head
+                    found += size + words[4:head] + payload[:of_frame]
+                    words, payload = words[head:], payload[of_frame:]
+                assert not payload
             if isinstance(fault, Fault):
                 return found, fault
             assert start < following <= len(piece) or fault is not None

@@ -1,0 +1,33 @@
+"""Gathering: in some runs every message waits to be consumed for as long as backups take to confirm
+one, as if all were consumed so soon: faults come between what a client did and what others hear.
+
+Chance has a generator of its own here, so that a seed without it is the history that it would be
+without this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+from qpidha.ha import gathering as gathering_module
+
+SHARE = 0.25
+"""Of the runs, so many gather."""
+
+
+@contextmanager
+def gathering(run: Any) -> Iterator[None]:
+    """Let messages wait in a run in which they do."""
+    chance = Random(f"gathering {run.plan.depth} {run.seed}")
+    if chance.random() >= SHARE:
+        yield
+        return
+    former = gathering_module.SAMPLE, gathering_module.TRY, gathering_module.SHARE
+    try:
+        gathering_module.SAMPLE, gathering_module.TRY, gathering_module.SHARE = 1, 0, 0
+        yield
+    finally:
+        gathering_module.SAMPLE, gathering_module.TRY, gathering_module.SHARE = former
