@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Flag, auto
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from qpidha.broker.queues.alerts import Thresholds, check_alerts, read_alerts
@@ -66,6 +67,7 @@ from qpidha.broker.queues.periods import (
 )
 from qpidha.broker.queues.priority import Priorities, Priority, check_priorities, read_priorities
 from qpidha.model.errors import InvalidArgument, PreconditionFailed
+from qpidha.model.replication_level import HA_UUID, REPLICATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +75,12 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.ordering import Ordering
     from qpidha.model.message import Message
     from qpidha.model.records import QueueDeclared
+
+
+OF_ONE_QUEUE = frozenset((HA_UUID, REPLICATE))
+"""Arguments that no spec depends on."""
+SHARED_SPECS = 1000
+"""Specs that are remembered, for queues that are declared alike."""
 
 
 class Needs(Flag):
@@ -146,10 +154,37 @@ class QueueSpec:
 
 
 def compile_spec(options: QueueDeclared, defaults: QueueDefaults) -> QueueSpec:
-    """Return the spec of a declared queue; `defaults` count where it says nothing."""
-    arguments = options.arguments
+    """Return the spec of a declared queue; `defaults` count where it says nothing. Queues that are
+    declared alike share one.
+    """
+    # A value is not the same as one of another type that equals it: True and 1.
+    told = tuple(
+        (name, value.__class__, value)
+        for name, value in options.arguments.items()
+        if name not in OF_ONE_QUEUE
+    )
+    try:
+        return _shared(told, options.durable, options.auto_delete, defaults)
+    except TypeError:  # A list or a map among them.
+        return _compile(options.arguments, options.durable, options.auto_delete, defaults)
+
+
+@lru_cache(maxsize=SHARED_SPECS)
+def _shared(
+    told: tuple[tuple[str, type, Any], ...],
+    durable: bool,
+    auto_delete: bool,
+    defaults: QueueDefaults,
+) -> QueueSpec:
+    arguments = {name: value for name, _, value in told}
+    return _compile(arguments, durable, auto_delete, defaults)
+
+
+def _compile(
+    arguments: Mapping[str, Any], durable: bool, auto_delete: bool, defaults: QueueDefaults
+) -> QueueSpec:
     dedup = read_dedup(arguments)
-    needs = Needs.DURABLE if options.durable else Needs.NOTHING
+    needs = Needs.DURABLE if durable else Needs.NOTHING
     if dedup is not None:
         needs |= Needs.DEDUP_KEY
     priorities = read_priorities(arguments)
@@ -161,7 +196,7 @@ def compile_spec(options: QueueDeclared, defaults: QueueDefaults) -> QueueSpec:
     limits = read_limits(arguments, defaults)
     return QueueSpec(
         limits=limits,
-        lifetime=read_lifetime(arguments, options.auto_delete),
+        lifetime=read_lifetime(arguments, auto_delete),
         timeout=read_timeout(arguments),
         dedup=dedup,
         ttl=read_ttl(arguments),
