@@ -552,9 +552,11 @@ class Engine:
             (first,) = cut(parts, 1)
             lib.pn_link_send(end.pointer, ffi.from_buffer(first), 1)
             data = self._output()
-            if not data:
+            place, _, code = ([*performatives(data)] or [(0, 0, 0)])[-1]
+            if code != TRANSFER:
+                self._add(data)
                 return 0
-            start = [place for place, _, _ in performatives(data)][-1] - HEADER.size
+            start = place - HEADER.size
             room = min(most - (len(data) - start), size - 2)
             whole = len(data) - start + room
             self._made.append(data[:start] + whole.to_bytes(4, "big") + data[start + 4 :])
