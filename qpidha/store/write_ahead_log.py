@@ -54,8 +54,10 @@ and go when a checkpoint has taken their place. One of a later format is refused
   them refuses the file by that name, so a new feature is no new format.
 """
 OLDEST_FORMAT = 2
-CACHED_FRAMES = 8
-"""Decoded frames kept for messages that are read back one after the other."""
+CACHED_BYTES = 32 << 20
+"""Bytes of decoded frames kept for messages that are read back one after the other, in as many
+places at once as there are consumers: of those that were read last, and one at least.
+"""
 SET_ASIDE = re.compile(r"discarded-[0-9]+-[0-9]+-(?P<first>[0-9]+)-(?P<last>[0-9]+)", re.ASCII)
 """The name of a folder with records that another primary's log has not.
 """
@@ -127,13 +129,14 @@ class File:
 class PayloadRef:
     """Where the bodies of the messages of one frame are."""
 
-    __slots__ = ("_file", "_wal", "_offset", "_size")
+    __slots__ = ("_file", "_wal", "_offset", "size")
 
     def __init__(self, wal: WriteAheadLog, file: File, offset: int, size: int) -> None:
         self._wal = wal
         self._file = file
         self._offset = offset
-        self._size = size
+        self.size = size
+        """Bytes of the frame."""
 
     def read(self, sequence: int) -> bytes:
         """Return one message. Raises LogDamaged if the disk does not give it back as it was
@@ -145,7 +148,7 @@ class PayloadRef:
         """Read the whole frame."""
         try:
             frame = decode_frame(
-                self._file.read(disk, self._offset, self._size), salt=self._wal.salt
+                self._file.read(disk, self._offset, self.size), salt=self._wal.salt
             )
         except OSError as error:
             raise LogDamaged(
@@ -155,7 +158,7 @@ class PayloadRef:
         if frame is None:
             raise LogDamaged(
                 f"write-ahead log file {self._file.name} is damaged at byte {self._offset}: a "
-                f"frame of {self._size} bytes has another checksum",
+                f"frame of {self.size} bytes has another checksum",
                 hint="look at the disk, then at its files with qpid-ha journal verify; take out "
                 "what can be had with qpid-ha journal salvage, or start with an empty data-dir to "
                 "have all from the primary",
@@ -590,12 +593,16 @@ class WriteAheadLog:
 
     def payload(self, body: PayloadRef, sequence: int) -> bytes:
         """Read one message of a frame; those beside it are likely to be next."""
-        payloads = self._cache.get(body)
+        cache = self._cache
+        payloads = cache.pop(body, None)
         if payloads is None:
             payloads = payloads_of(body.frame(self.disk).data)
-            if len(self._cache) >= CACHED_FRAMES:
-                del self._cache[next(iter(self._cache))]
-            self._cache[body] = payloads
+            kept = body.size + sum(other.size for other in cache)
+            while cache and kept > CACHED_BYTES:
+                oldest = next(iter(cache))
+                del cache[oldest]
+                kept -= oldest.size
+        cache[body] = payloads  # It is the last one that is let go of.
         return payloads[sequence]
 
     # -- below ------------------------------------------------------------------------------------

@@ -12,8 +12,11 @@ import pytest
 from qpidha.broker.policy import policy_asked_for
 from qpidha.model.errors import LogDamaged
 from qpidha.model.features import QUEUE_KINDS
-from qpidha.store.frames import decode_frame, encode_frame, sound_frames
+from qpidha.store.codec import encode_enqueues
+from qpidha.store.disk import Disk
+from qpidha.store.frames import BATCH, Frame, decode_frame, encode_frame, sound_frames
 from qpidha.store.log_reader import NAME, SegmentReader
+from qpidha.store.write_ahead_log import File, PayloadRef, WriteAheadLog
 from tests.store.durable import Machine
 
 
@@ -437,3 +440,30 @@ def test_after_a_crash_the_model_is_that_of_a_moment_no_earlier_than_the_last_sy
         found = {name: machine.bodies(name) for name in machine.broker.queues}
         assert found in [state for last, state in states if last >= kept], (seed, kept)
         expected = found
+
+
+class Body(PayloadRef):
+    """A frame of so many bytes with one message, which counts how often it is read."""
+
+    __slots__ = ("reads", "sequence")
+
+    def __init__(self, wal: WriteAheadLog, sequence: int, size: int) -> None:
+        super().__init__(wal, File(1, "log", epoch=1, start=0), 0, size)
+        self.sequence, self.reads = sequence, 0
+
+    def frame(self, disk: Disk) -> Frame:
+        self.reads += 1
+        frame = encode_frame(BATCH, encode_enqueues(1, [self.sequence], [b"m"], [0]))
+        decoded = decode_frame(frame)
+        assert decoded is not None
+        return decoded
+
+
+@pytest.mark.parametrize(("size", "count", "most"), [(1 << 16, 200, 1), (20 << 20, 2, 3)])
+def test_consumers_of_many_queues_read_each_frame_once(size: int, count: int, most: int) -> None:
+    """As long as they are not large: what is kept has a bound in bytes."""
+    wal = Machine().wal
+    bodies = [Body(wal, number, size) for number in range(1, count + 1)]
+    for _ in range(3):
+        assert [body.read(body.sequence) for body in bodies] == [b"m"] * count
+    assert {body.reads for body in bodies} == {most}
