@@ -173,7 +173,16 @@ class BySequence:
       message once, and once more each time that it is given back.
     """
 
-    __slots__ = ("_back", "_find", "_head", "_highest", "_is_sorted", "_messages", "_order")
+    __slots__ = (
+        "_back",
+        "_find",
+        "_front",
+        "_head",
+        "_highest",
+        "_is_sorted",
+        "_messages",
+        "_order",
+    )
     kind: type[Message] = Message
     is_by_sequence = True
     level_count = 1
@@ -185,6 +194,8 @@ class BySequence:
         """As they are now, none of the messages is packed, so this never finds one that is."""
         self._order = array("q")
         self._head = 0
+        self._front = 0
+        """So many of the first sequences have left, at least."""
         self._back: list[int] = []
         self._is_sorted = True
         self._highest = 0
@@ -364,17 +375,20 @@ class BySequence:
         return order[gone] if gone < len(order) else 0
 
     def _gone(self) -> int:
-        """Count the sequences before that of the first message that is here."""
-        messages = self._messages
-        return next(
-            (index for index, sequence in enumerate(self._order) if sequence in messages),
-            len(self._order),
-        )
+        """Count the sequences before that of the first message that is here; none is looked at
+        twice.
+        """
+        order, messages, front = self._order, self._messages, self._front
+        while front < len(order) and order[front] not in messages:
+            front += 1
+        self._front = front
+        return front
 
     def _cut(self, gone: int) -> None:
         """Throw away the first sequences: their messages have left."""
         del self._order[:gone]
         self._head = max(0, self._head - gone)
+        self._front = max(0, self._front - gone)
 
     def tidy(self) -> None:
         """Sort what came out of turn; discard departed messages when they are the greater part."""
@@ -395,7 +409,7 @@ class BySequence:
             order[:] = array("q", ordered)
             # What came out of turn may be before the head. To look at everything once more is
             # cheap beside sorting.
-            self._head = 0
+            self._head = self._front = 0
             self._back.clear()
         # Messages mostly leave from the front. What has left there is cut off when it is a 64th of
         # the list, so that with a million messages no turn has to look at all of them.
@@ -408,6 +422,7 @@ class BySequence:
         if len(order) > 2 * present + SLACK:
             following = order[self._head] if self._head < len(order) else None
             order[:] = array("q", [one for one in order if one in self._messages])
+            self._front = 0
             self._head = len(order) if following is None else bisect_left(order, following)
 
     def restart(self) -> None:

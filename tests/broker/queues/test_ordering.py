@@ -81,9 +81,33 @@ class Counted(dict[int, Message]):
 
     looks = 0
 
+    def __contains__(self, key: object) -> bool:
+        self.looks += 1
+        return super().__contains__(key)
+
     def get(self, key: int, default: Any = None) -> Any:
         self.looks += 1
         return super().get(key, default)
+
+
+def test_what_leaves_from_the_front_some_at_a_time_is_looked_at_once() -> None:
+    messages = Counted()
+    fifo = Fifo(messages)
+    count = 64 * SLACK
+    for sequence in range(1, count + 1):
+        messages[sequence] = Message(sequence, b"")
+        fifo.add(sequence)
+    for first in range(1, count, 50):
+        for sequence in range(first, first + 50):
+            del messages[sequence]
+        fifo.tidy()
+        assert fifo.lowest() == (first + 50 if first + 50 <= count else 0)
+    # Once when it is found to have left, and once for each time that a step ends before it.
+    assert messages.looks < 2 * count
+    fifo.out_of_turn()
+    messages[7] = Message(7, b"")
+    fifo.add(7)
+    assert fifo.lowest() == 7
 
 
 def test_the_oldest_is_given_back_and_taken_again_without_a_look_at_all_that_consumers_have() -> (
