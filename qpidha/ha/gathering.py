@@ -29,8 +29,10 @@ TRY = 1 / 4
 """Of them so many have to be consumed before backups confirm them for the next ones to wait, ..."""
 SHARE = 7 / 8
 """... and so many while they wait, for that to go on."""
-REST = 16
-"""For so many samples none waits where it was of no use."""
+REST = 128
+"""For so many samples none waits where it was of no use: less than one message of a hundred is for
+trying.
+"""
 
 
 class Gathering:

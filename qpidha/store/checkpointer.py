@@ -211,6 +211,12 @@ class Checkpointer:
         take nothing more when those do not heed it.
         """
         broker, credit, logs = self._broker, self._broker.credit, self.logs
+        if SLOW_DISK not in credit.withheld and not broker.refuse_publishing:
+            for log in logs:
+                if log.is_behind:
+                    break
+            else:
+                return  # The usual case, at the end of each turn.
         if SLOW_DISK in credit.withheld:
             if all(log.has_caught_up for log in logs):
                 credit.withhold(SLOW_DISK, "")

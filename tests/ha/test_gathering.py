@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from qpidha.ha.gathering import DEPARTURES, NUMBERS, REST, SAMPLE
+import pytest
+
+from qpidha.ha import gathering
+from qpidha.ha.gathering import DEPARTURES, NUMBERS, SAMPLE
 from tests.ha.test_snapshot import Pair
+
+REST = 4
+"""Samples, in place of the many of the real one."""
 
 
 def in_sync_with_a_message() -> Pair:
@@ -157,7 +163,10 @@ def test_numbers_without_a_trace_leave_by_themselves() -> None:
     assert turn(pair, now + NUMBERS) == 1
 
 
-def test_no_message_waits_any_more_where_that_was_of_no_use() -> None:
+def test_no_message_waits_any_more_where_that_was_of_no_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gathering, "REST", REST)
     pair = in_sync_with_a_message()
     consumers_are_quick(pair, NOW)
     assert pair.primary.gathering.is_quick
