@@ -235,12 +235,12 @@ class Source:
         """The part that is read at present: bytes, or a view of them."""
 
     def advance(self) -> bool:
-        """Go on with the next part; tell whether there is one."""
-        part = next(self._rest, None)
-        if part is None:
-            return False
-        self.data = part
-        return True
+        """Go on with the next part that is not empty; tell whether there is one."""
+        for part in self._rest:
+            if len(part):
+                self.data = part
+                return True
+        return False
 
     def cut(self, offset: int, length: int) -> tuple[bytes, int]:
         """Cut so many bytes out at an offset, or take the next part if they are that; return them

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from qpidha.ha.wire import Logged, encode_logged
@@ -68,6 +68,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=12))
+@example([("numbered", [LARGE, 0, LARGE])])
 def test_a_batch_in_parts_says_what_it_says_in_one_piece_and_a_backup_has_the_same(
     steps: list[Any],
 ) -> None:
