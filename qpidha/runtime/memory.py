@@ -34,7 +34,7 @@ which half have left, a quarter of a second with 1 GB.
 LITTLE = 0.02
 """There is no work with less than this part of the time spent."""
 WORTH = 16 << 20
-"""Bytes more than were left the last time, before anything is given back for that."""
+"""Bytes more that are free than the last time, before anything is given back for that."""
 MOST = 20_000
 """Pieces that are free: giving back so many takes a tenth of a second. After a drain they are few,
 for neighbours become one piece; between messages that stay they may be millions.
@@ -110,17 +110,18 @@ class QuietTrimmer:
     def __init__(
         self,
         trim: Callable[[], None],
-        resident: Callable[[], int],
         spent: Callable[[], float],
-        pieces: Callable[[], int],
+        free: Callable[[], tuple[int, int]],
     ) -> None:
-        """`spent` is the CPU time of this process in seconds, `pieces` how many are free."""
+        """`spent` is the CPU time of this process in seconds, `free` how many bytes are free, given
+        back or not, in how many pieces.
+        """
         self._trim = trim
-        self._resident = resident
         self._spent = spent
-        self._pieces = pieces
+        self._free = free
         self._before = spent()
-        self._after = resident()
+        self._known = 0
+        """Bytes that were free when they were given back, or fewer that were since."""
 
     def look(self) -> float:
         """Give back what is free if little was done since the last look and that may be much;
@@ -128,13 +129,12 @@ class QuietTrimmer:
         """
         spent, before = self._spent(), self._before
         self._before = spent
-        size = self._resident()
-        self._after = min(self._after, size)
-        worth = max(WORTH, self._after // STEP)
-        if spent - before < LITTLE * PERIOD and size > self._after + worth:
-            if self._pieces() <= MOST:
+        if spent - before < LITTLE * PERIOD:
+            size, pieces = self._free()
+            self._known = min(self._known, size)
+            if size > self._known + WORTH and pieces <= MOST:
                 self._trim()
-            self._after = self._resident()
+                self._known = size
         return PERIOD
 
 
@@ -144,7 +144,9 @@ class Mallinfo2(ctypes.Structure):
     _fields_ = [
         ("arena", ctypes.c_size_t),
         ("ordblks", ctypes.c_size_t),
-        ("others", ctypes.c_size_t * 8),
+        ("others", ctypes.c_size_t * 6),
+        ("fordblks", ctypes.c_size_t),
+        ("keepcost", ctypes.c_size_t),
     ]
 
 
@@ -172,8 +174,12 @@ def watch(loop: asyncio.AbstractEventLoop, limit: int) -> None:
     mallinfo2 = getattr(libc, "mallinfo2", None)
     if mallinfo2 is not None:  # glibc 2.33 or later
         mallinfo2.restype = Mallinfo2
-        quiet = QuietTrimmer(trim, resident, time.process_time, lambda: mallinfo2().ordblks)
-        repeat(quiet.look)
+
+        def free() -> tuple[int, int]:
+            info = mallinfo2()
+            return info.fordblks, info.ordblks
+
+        repeat(QuietTrimmer(trim, time.process_time, free).look)
 
 
 def resident() -> int:

@@ -122,7 +122,7 @@ def test_what_is_free_is_given_back_when_there_is_no_work() -> None:
     megabytes, spent, pieces = 0, 0.0, 10
     trims: list[int] = []
     trimmer = QuietTrimmer(
-        lambda: trims.append(megabytes), lambda: megabytes << 20, lambda: spent, lambda: pieces
+        lambda: trims.append(megabytes), lambda: spent, lambda: (megabytes << 20, pieces)
     )
 
     def look(size: int, seconds: float) -> list[int]:
@@ -135,13 +135,43 @@ def test_what_is_free_is_given_back_when_there_is_no_work() -> None:
 
     assert look(500, 9.0) == []  # There is work.
     assert look(500, 0.1) == [500]
-    assert look(500, 0.1) == look(520, 0.1) == []  # That is not much more.
+    assert look(500, 0.1) == look(510, 0.1) == []  # Not much more is free.
     assert look(530, 0.1) == [530]
     assert look(100, 0.1) == []
     assert look(130, 0.1) == [130]
     pieces = MOST + 1
     assert look(900, 0.1) == []  # It would take long.
+    pieces = MOST
+    assert look(900, 0.1) == [900]
 
+
+def test_a_process_knows_what_is_free_in_it() -> None:
+    if not hasattr(ctypes.CDLL(None), "mallinfo2"):
+        pytest.skip("another allocator than glibc's, or an older one")
+    words = [sys.executable, "-c", QUIET]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    full, freed = map(int, said.split())
+    assert full > 40_000_000 and freed < 10_000_000
+
+
+QUIET = """
+from qpidha.runtime.memory import resident, watch
+
+looks = []
+
+class Loop:
+    def call_later(self, seconds, repeat, look): looks.append(look)
+
+watch(Loop(), 0)
+before, bodies, kept = resident(), [], []
+for _ in range(50_000):
+    bodies.append(bytes(1000))
+kept.append(bytes(1000))
+print(resident() - before)
+del bodies
+looks[-1]()
+print(resident() - before)
+"""
 
 FREED = """
 from qpidha.runtime.memory import resident, watch
