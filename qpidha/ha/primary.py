@@ -55,6 +55,10 @@ BATCHES_IN_FLIGHT = 3
 """Batches a backup may have unconfirmed before new records wait to be sent together: fewer and
 larger transfers.
 """
+BYTES_IN_FLIGHT = 128 << 10
+"""So many bytes of them are as good as that many batches: what is consumed while records gather
+leaves no more for the backups than its absence.
+"""
 LARGE_BATCH = 8 << 20
 """Bytes of messages that do not wait for more, whichever backup is busy: what is on its way to a
 backup has to be bounded.
@@ -607,7 +611,9 @@ class Primary:
         for backup in self.backups.values():
             if backup.required:
                 connected = True
-                if len(backup.flight) < BATCHES_IN_FLIGHT:
+                if len(backup.flight) < BATCHES_IN_FLIGHT and (
+                    backup.flight_bytes < BYTES_IN_FLIGHT
+                ):
                     return True
         # Without a required backup to send to there is nothing to gather for: the own disk can
         # begin.

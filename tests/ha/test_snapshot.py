@@ -11,7 +11,14 @@ from qpidha.broker.broker import Broker
 from qpidha.ha.backup import Backup
 from qpidha.ha.in_sync import InSyncSet, SavedState
 from qpidha.ha.peers import Peer
-from qpidha.ha.primary import BATCHES_IN_FLIGHT, CHUNKS_IN_FLIGHT, LARGE_BATCH, WINDOW, Primary
+from qpidha.ha.primary import (
+    BATCHES_IN_FLIGHT,
+    BYTES_IN_FLIGHT,
+    CHUNKS_IN_FLIGHT,
+    LARGE_BATCH,
+    WINDOW,
+    Primary,
+)
 from qpidha.ha.promises import Promises
 from qpidha.ha.states import StateMachine
 from qpidha.ha.wire import Chunk, Confirm, Logged, Subscribe, decode
@@ -309,6 +316,21 @@ def test_small_messages_gather_while_a_backup_is_busy() -> None:
         pair.publish(b"x" * 100, "q0")
         pair.primary.flush(turn * 1_000)
     assert sum(isinstance(decode(data), Logged) for data in pair.a.said) == BATCHES_IN_FLIGHT
+
+
+def test_large_messages_gather_while_a_backup_has_some_on_their_way() -> None:
+    pair = Pair(log_memory=100_000)
+    pair.subscribe()
+    pair.settle()
+    pair.a.log.limit = pair.b.log.limit = 1 << 30
+    first = pair.a.log.last + 1
+    for turn in range(1, 20):
+        pair.publish(b"x" * (BYTES_IN_FLIGHT - 1000), "q0")
+        pair.primary.flush(turn * 1_000)
+    assert len(list(pair.a.log.batches(first))) == 2
+    pair.settle()
+    assert len(list(pair.b.log.batches(first))) == 3
+    assert pair.b.payloads("q0") == pair.a.payloads("q0")
 
 
 def test_a_backup_that_gives_no_credit_is_told_only_the_latest_commit() -> None:
