@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from qpidha.ha.wire import Ignored, decode
-from qpidha.model.encoding import gathered
+from qpidha.model.encoding import LARGE, gathered
 from qpidha.model.errors import LimitExceeded, ProtocolViolation
 from qpidha.model.events import ConnectionKind
 from qpidha.model.features import read_features
@@ -117,8 +117,8 @@ class Channels:
         try:
             parts = (data,) if isinstance(data, bytes) else data
             size = sum(map(len, parts))
-            parts = gathered((DATA_SECTION, size.to_bytes(4, "big"), *parts))
-            link.send(parts if len(parts) > 1 else parts[0])
+            parts = (DATA_SECTION, size.to_bytes(4, "big"), *parts)
+            link.send(b"".join(parts) if size < LARGE else gathered(parts))
         except LimitExceeded as error:
             self.forget(connection_id)
             link.connection.close(error)

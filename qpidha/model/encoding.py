@@ -38,7 +38,7 @@ LARGE = 1 << 13
 
 def gathered(parts: Sequence[bytes | memoryview]) -> Parts:
     """Put small parts that are neighbours together; large ones are not copied."""
-    if max(map(len, parts), default=0) < LARGE:
+    if sum(map(len, parts)) < LARGE or max(map(len, parts)) < LARGE:
         return (b"".join(parts),)
     found: list[bytes | memoryview] = []
     small: list[bytes | memoryview] = []

@@ -229,27 +229,20 @@ class Source:
 
     __slots__ = ("_rest", "data")
 
-    def __init__(self, parts: Iterable[bytes | memoryview]) -> None:
-        self._rest = iter(parts)
+    def __init__(self, rest: Iterator[bytes | memoryview]) -> None:
+        self._rest = rest
         self.data: Any = b""
         """The part that is read at present: bytes, or a view of them."""
-
-    def advance(self) -> bool:
-        """Go on with the next part that is not empty; tell whether there is one."""
-        for part in self._rest:
-            if len(part):
-                self.data = part
-                return True
-        return False
 
     def cut(self, offset: int, length: int) -> tuple[bytes, int]:
         """Cut so many bytes out at an offset, or take the next part if they are that; return them
         and the offset behind them.
         """
         if length and offset == len(self.data):
-            if not self.advance():
+            part = next(filter(len, self._rest), None)  # one may be empty
+            if part is None:
                 raise ValueError(CUT_SHORT)
-            offset = 0
+            self.data, offset = part, 0
         end = offset + length
         return self.data[offset:end], end
 
@@ -260,11 +253,12 @@ def decode(data: bytes | Parts) -> Iterator[Entry]:
     Dequeues and requeues are yielded with sequence 0: their place in the log has no meaning of its
     own. Raises ProtocolViolation for bytes that are not records.
     """
-    source = Source((data,) if isinstance(data, bytes) else data)
+    parts = iter((data,) if isinstance(data, bytes) else data)
+    source = Source(parts)
     offset = 0
     try:
-        while source.advance():
-            offset = 0
+        for part in parts:
+            source.data, offset = part, 0
             while offset < len(source.data):
                 entry, offset = DECODERS[source.data[offset]](source, offset)
                 if offset > len(source.data):
@@ -286,8 +280,8 @@ def apart(data: Parts, count: int) -> Parts:
     if len(view) < LARGE * count:
         return (bytes(view),)
     found: list[bytes] = []
-    source = Source(data)
-    source.advance()
+    source = Source(iter(()))
+    source.data = view
     offset = done = 0
     try:
         while offset < len(view):

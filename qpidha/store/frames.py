@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from qpidha.model.encoding import gathered
+from qpidha.model.encoding import LARGE, gathered
 
 if TYPE_CHECKING:
     from qpidha.model.encoding import Parts
@@ -82,7 +82,8 @@ def frame_parts(
     checksum = crc32(rest)
     for part in data:
         checksum = crc32(part, checksum)
-    return gathered((START.pack(MAGIC, checksum ^ salt), rest, *data))
+    frame = (START.pack(MAGIC, checksum ^ salt), rest, *data)
+    return (b"".join(frame),) if size < LARGE else gathered(frame)
 
 
 def decode_frame(

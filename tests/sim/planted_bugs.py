@@ -38,8 +38,8 @@ from qpidha.broker.queues.selection import View
 from qpidha.broker.queues.walk import Walk
 from qpidha.broker.state import State
 from qpidha.broker.transaction import Transaction
+from qpidha.ha import channels, primary
 from qpidha.ha import cluster as role
-from qpidha.ha import primary
 from qpidha.ha.backup import Backup
 from qpidha.ha.candidates import Comparison
 from qpidha.ha.peers import Peers
@@ -49,7 +49,7 @@ from qpidha.management import admission
 from qpidha.model import encoding
 from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled, RouteDeclared
 from qpidha.node import Node
-from qpidha.store import codec
+from qpidha.store import codec, frames
 from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
 from qpidha.store.write_ahead_log import WriteAheadLog
@@ -719,7 +719,7 @@ def leave_before_sync() -> AbstractContextManager[None]:
 
 def small_parts() -> AbstractContextManager[None]:
     """Take every message for a large one, which is a part of its batch by itself: no bug."""
-    return replaced((encoding, "LARGE", 8), (codec, "LARGE", 8))
+    return replaced(*((each, "LARGE", 8) for each in (encoding, codec, frames, channels)))
 
 
 @contextmanager
