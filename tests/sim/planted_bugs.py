@@ -49,7 +49,8 @@ from qpidha.management import admission
 from qpidha.model import encoding
 from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled, RouteDeclared
 from qpidha.node import Node
-from qpidha.store import codec, frames
+from qpidha.store import codec
+from qpidha.store import frames as disk_frames
 from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
 from qpidha.store.write_ahead_log import WriteAheadLog
@@ -719,7 +720,7 @@ def leave_before_sync() -> AbstractContextManager[None]:
 
 def small_parts() -> AbstractContextManager[None]:
     """Take every message for a large one, which is a part of its batch by itself: no bug."""
-    return replaced(*((each, "LARGE", 8) for each in (encoding, codec, frames, channels)))
+    return replaced(*((each, "LARGE", 8) for each in (encoding, codec, disk_frames, channels)))
 
 
 @contextmanager
