@@ -138,7 +138,7 @@ UNROUTED = Routed(0, 0)
 LOOKED_A_TURN = 2000
 """Messages that are looked at in one turn because their time has come, and those of one page more.
 """
-WALKED_A_TURN = 5000
+WALKED_A_TURN = 2000
 """Messages that are looked at to be purged or expired in one turn of the broker, or a few more; and
 as much again for what is begun in it.
 """
