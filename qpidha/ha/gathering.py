@@ -30,8 +30,8 @@ TRY = 1 / 4
 SHARE = 7 / 8
 """... and so many while they wait, for that to go on."""
 REST = 128
-"""For so many samples none waits where it was of no use: less than one message of a hundred is for
-trying.
+"""For so many samples none waits, at most, where it was of no use: for one after the first time,
+for twice as many after each further one.
 """
 
 
@@ -44,6 +44,7 @@ class Gathering:
         "_log",
         "_messages",
         "_messages_since",
+        "_next_rest",
         "_numbers_since",
         "_rest",
         "is_quick",
@@ -54,7 +55,7 @@ class Gathering:
         self._log = log
         self.is_quick = False
         """Whether messages are consumed so soon that they wait for it."""
-        self._rest = 0
+        self._rest, self._next_rest = 0, 1
         self._messages = log.messages
         """How many messages there had been when the sample began, ..."""
         self._gone = log.overtaken
@@ -103,12 +104,13 @@ class Gathering:
         log = self._log
         count = log.messages - self._messages
         gone = (log.elided if self.is_quick else log.overtaken) - self._gone
-        if self._rest:
+        if self.is_quick:
+            self.is_quick = gone >= SHARE * count
+            self._rest = 0 if self.is_quick else self._next_rest
+            self._next_rest = 1 if self.is_quick else min(2 * self._next_rest, REST)
+        elif self._rest:
             self._rest -= 1
-        elif self.is_quick and gone < SHARE * count:
-            self.is_quick = False
-            self._rest = REST
-        elif not self.is_quick and gone >= TRY * count:
-            self.is_quick = True
+        else:
+            self.is_quick = gone >= TRY * count
         self._messages = log.messages
         self._gone = log.elided if self.is_quick else log.overtaken
