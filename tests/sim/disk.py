@@ -48,17 +48,20 @@ class Files:
         self._sync_file(name)
 
     def rename(self, name: str, new: str) -> None:
-        """Carry out a renaming: all that was appended before is synced, and then the directory,
-        with the removals in it.
+        """Carry out a renaming: all that was appended before is synced, and then the directory, but
+        for removals, which nothing waits for.
 
         Raises KeyError for a file that is not there.
         """
         self.written[new] = self.written.pop(name)
-        self.settle()
+        again = [gone for kind, gone, *_ in self.unsynced if kind == "remove"]
+        again = [gone for gone in again if gone in self.synced and gone not in self.written]
+        self.synced = {gone: self.synced[gone] for gone in again} | self.written
+        self.unsynced = [("remove", gone) for gone in again]
 
     def remove(self, name: str) -> None:
-        """Carry out a removal; until the directory is synced the file may be there again after a
-        crash.
+        """Carry out a removal; the file may be there again after a crash, whatever is synced
+        meanwhile.
         """
         self.written.pop(name, None)
         self.unsynced.append(("remove", name))
