@@ -145,12 +145,17 @@ def test_what_is_free_is_given_back_when_there_is_no_work() -> None:
     assert look(900, 0.1) == [900]
 
 
+def numbers_of(program: str) -> list[int]:
+    """Run a program in a process of its own; return the numbers that it prints."""
+    words = [sys.executable, "-c", program]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return list(map(int, said.split()))
+
+
 def test_a_process_knows_what_is_free_in_it() -> None:
     if not hasattr(ctypes.CDLL(None), "mallinfo2"):
         pytest.skip("another allocator than glibc's, or an older one")
-    words = [sys.executable, "-c", QUIET]
-    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    full, freed = map(int, said.split())
+    full, freed = numbers_of(QUIET)
     assert full > 40_000_000 and freed < 10_000_000
 
 
@@ -194,9 +199,7 @@ print(resident() - before)
 def test_faults_b3_with_a_small_limit_large_bodies_go_at_once_from_between_others() -> None:
     if not hasattr(ctypes.CDLL(None), "malloc_trim"):
         pytest.skip("another allocator than glibc's")
-    words = [sys.executable, "-c", FREED]
-    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    full, freed = map(int, said.split())
+    full, freed = numbers_of(FREED)
     assert full > 25_000_000 and freed < 3_000_000
 
 
@@ -222,9 +225,8 @@ print(faults() - before)
 def test_memory_of_large_messages_is_used_again_without_asking_for_each_page() -> None:
     if not hasattr(ctypes.CDLL(None), "malloc_trim"):
         pytest.skip("another allocator than glibc's")
-    words = [sys.executable, "-c", USED_AGAIN]
-    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    assert int(said) < 2000  # 35,000 where each is given back at once
+    (faults,) = numbers_of(USED_AGAIN)
+    assert faults < 2000  # 35,000 where each is given back at once
 
 
 def test_the_process_knows_what_it_has() -> None:
