@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
     from qpidha.broker.exchange import Destination
     from qpidha.broker.queues.log_writer import LocalWriter
+    from qpidha.broker.queues.messages import Segment
     from qpidha.broker.queues.spec import QueueSpec
     from qpidha.model.message import Message
     from qpidha.model.records import Record
@@ -426,6 +427,17 @@ class State:
             found = [each for each in found if not recorded < each.sequence <= last]
             return found or queue.messages_after(last, max_bytes)
         return found
+
+    def part_after(
+        self, queue: Queue, cursor: int, last: int, max_bytes: int
+    ) -> Segment | list[Message]:
+        """Return logged messages of a queue after a sequence, up to `last`, in order: a segment, or
+        as many as fit into `max_bytes` (one at least).
+        """
+        if queue.logged and not any(queue.unrecorded):
+            return queue.part_after(cursor, last, max_bytes)
+        found = self.messages_after(queue, cursor, max_bytes)
+        return [message for message in found if message.sequence <= last]
 
     def logged_queue(self, uid: int) -> Queue | None:
         """Return the queue whose messages a record tells of; None if there is none here.

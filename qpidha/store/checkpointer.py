@@ -12,10 +12,12 @@ the snapshots of `recovery.py`, to disk in place of a backup.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from qpidha.broker.broker import Broker
 from qpidha.broker.credit import DISK_FREE_LIMIT, SLOW_DISK
 from qpidha.broker.queues.limits import UNLIMITED
+from qpidha.broker.queues.messages import Segment, as_they_are
 from qpidha.model.effects import Announce
 from qpidha.model.encoding import Parts
 from qpidha.model.errors import ProtocolViolation, UpgradeNeeded
@@ -25,9 +27,12 @@ from qpidha.model.features import FEATURES, UPGRADE_HINT, lacking
 from qpidha.model.message import Message, PagedPayload
 from qpidha.store.log import Log
 from qpidha.store.log_reader import LogReader
-from qpidha.store.recovery import fold, message_chunks, page_out, snapshot_objects
+from qpidha.store.recovery import Held, fold, message_chunks, page_out, snapshot_objects
 from qpidha.store.weighing import Weighing
 from qpidha.store.write_ahead_log import Chunk, PayloadRef, WriteAheadLog
+
+if TYPE_CHECKING:
+    from qpidha.broker.queues.messages import Places
 
 INTERVAL = 1_000_000_000
 """How often it is considered whether to make a checkpoint, in ns."""
@@ -73,16 +78,15 @@ class Checkpointer:
         self._wal = wal
         self._system_id = system_id
         self._slack = 4 * segment_size
-        self._snapshot: Iterator[tuple[bytes, list[Message]]] | None = None
+        self._snapshot: Iterator[tuple[bytes, Held]] | None = None
         self._chunk_mark = 0
         self._unsynced = 0
         """Bytes of the checkpoint that is being written since it was synced."""
-        self._chunk: tuple[PayloadRef, list[Message]] | None = None
+        self._chunk: tuple[PayloadRef, Held] | None = None
         """The last chunk, until it can be read back."""
-        self._moved: tuple[list[Message], list[bytes | PagedPayload]] = [], []
-        """Messages that point to the checkpoint that is being written, and what they pointed to
-        before.
-        """
+        self._moved: list[tuple[Message, PagedPayload]] = []
+        self._moved_segments: list[tuple[Segment, Places]] = []
+        """What points to the checkpoint that is being written, and to what it pointed before."""
         self.has_given_up = False
         """Whether there was not enough space for the last checkpoint that was begun; until that is
         told.
@@ -288,7 +292,7 @@ class Checkpointer:
         self._snapshot = self._parts(applied)
         self._point = applied
 
-    def _parts(self, point: int) -> Iterator[tuple[bytes, list[Message]]]:
+    def _parts(self, point: int) -> Iterator[tuple[bytes, Held]]:
         for data in snapshot_objects(self._broker):
             yield data, []
         yield from message_chunks(self._broker, point)
@@ -301,14 +305,17 @@ class Checkpointer:
             self._forget()
             return
         if self._chunk is not None:
-            body, messages = self._chunk
-            # Messages that are paged out point into segments which go with this checkpoint: from
-            # now on they are read from it. What they pointed to is kept, should it be given up.
-            for message in messages:
-                if not isinstance(message.payload, bytes):
-                    self._moved[0].append(message)
-                    self._moved[1].append(message.payload)
-                    message.payload = body
+            body, held = self._chunk
+            # Messages that are paged out point into files which go with this checkpoint: from now
+            # on they are read from it. What they pointed to is kept, should it be given up.
+            for one in as_they_are(held):
+                if isinstance(one.payload, bytes):
+                    continue
+                if isinstance(one, Segment):
+                    self._moved_segments.append((one, one.places()))
+                else:
+                    self._moved.append((one, one.payload))
+                one.payload = body
         part = next(self._snapshot, None)
         if part is None:
             self._forget()
@@ -321,14 +328,14 @@ class Checkpointer:
             # What came with a primary's snapshot may show more than has been applied.
             self._wal.end_checkpoint(max(applied, self._log.snapshot_through))
             return
-        data, messages = part
+        data, held = part
         if not data:
             self._chunk = None
             return
         if len(data) >= self._wal.disk.room():
             self._give_up()
             return
-        self._chunk = (self._wal.chunk(data), messages)
+        self._chunk = (self._wal.chunk(data), held)
         self._unsynced += len(data)
         is_due = self._unsynced >= SYNC_BYTES
         if is_due:
@@ -337,8 +344,11 @@ class Checkpointer:
 
     def _give_up(self) -> None:
         """Make space: without the checkpoint all is as before it was begun."""
-        for message, payload in zip(*self._moved, strict=True):
-            message.payload = payload
+        for message, payload in self._moved:
+            if not isinstance(message.payload, bytes):
+                message.payload = payload
+        for segment, places in self._moved_segments:
+            segment.read_from(places)
         self._forget()
         self._wal.abandon_checkpoint()
         self.has_given_up = True
@@ -346,4 +356,4 @@ class Checkpointer:
     def _forget(self) -> None:
         """The checkpoint is finished, or comes to nothing."""
         self._snapshot = self._chunk = None
-        self._moved = [], []
+        self._moved, self._moved_segments = [], []

@@ -24,7 +24,7 @@ import json
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -156,11 +156,28 @@ def enqueue_parts(
     queue: int, sequences: list[int], payloads: list[bytes], expiries: list[int]
 ) -> list[bytes]:
     """Encode a run of messages of one queue without copying them."""
+    return [_run_head(queue, sequences, list(map(len, payloads)), expiries), *payloads]
+
+
+def encode_columns(
+    queue: int,
+    sequences: Sequence[int],
+    sizes: Sequence[int],
+    expiries: Sequence[int],
+    payload: bytes,
+) -> bytes:
+    """Encode a run of messages of one queue whose bodies are in one piece."""
+    return _run_head(queue, sequences, sizes, expiries) + payload
+
+
+def _run_head(
+    queue: int, sequences: Sequence[int], sizes: Sequence[int], expiries: Sequence[int]
+) -> bytes:
     expires = any(expiries)
-    columns = _column("Q", sequences) + _column("I", [len(payload) for payload in payloads])
+    columns = _column("Q", sequences) + _column("I", sizes)
     if expires:
         columns += _column("Q", expiries)
-    return [RUN_HEAD.pack(ENQUEUES, queue, len(sequences), expires) + columns, *payloads]
+    return RUN_HEAD.pack(ENQUEUES, queue, len(sequences), expires) + columns
 
 
 def first_of_run(data: bytes) -> tuple[int, int] | None:
@@ -428,7 +445,7 @@ DECODERS = {  # by the first byte; another one is a KeyError, and refused with i
 }
 
 
-def _column(code: str, values: list[int]) -> bytes:
+def _column(code: str, values: Sequence[int]) -> bytes:
     return _little(array(code, values))
 
 

@@ -142,6 +142,8 @@ class Memory:
             self._look_at = now + RESTING
             self._log.rest(self._came)
             self._came = self._log.last
+            if self._wal is not None:
+                self._wal.rest()
 
     def turn(self, now: int) -> list[Announce]:
         """End of a turn: pack messages; let go of bodies, or withhold credit, where too much is in

@@ -7,17 +7,27 @@ chunks, each made when it is asked for, so that a broker of any size is copied w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues.messages import Segment
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.encoding import Parts
 from qpidha.model.errors import ProtocolViolation, RefusedRequest
 from qpidha.model.message import Message
 from qpidha.model.records import HA_RECORDS, Enqueued, Record, Requeued
-from qpidha.store.codec import EnqueueRun, Entry, decode, encode_enqueues, encode_record
+from qpidha.store.codec import (
+    EnqueueRun,
+    Entry,
+    decode,
+    encode_columns,
+    encode_enqueues,
+    encode_record,
+)
 from qpidha.store.write_ahead_log import Chunk, payloads_of
 
+Held = Sequence[Message | Segment]
+"""What a part of a snapshot is of: messages, or some of them that are packed."""
 CHUNK = 64 << 10
 """Bytes of a snapshot chunk, roughly. Several may be made in one turn, and publishers wait for
 that.
@@ -76,10 +86,10 @@ def snapshot_messages(broker: Broker, last: int) -> Iterator[bytes]:
         yield data
 
 
-def message_chunks(broker: Broker, last: int) -> Iterator[tuple[bytes, list[Message]]]:
+def message_chunks(broker: Broker, last: int) -> Iterator[tuple[bytes, Held]]:
     """Yield the messages that a broker model has of the log up to `last`: encoded, and what they
-    are. Where many queues have none there is an empty part now and then, so that nobody has to wait
-    until one with messages is found.
+    are; what is packed stays so. Where many queues have none there is an empty part now and then,
+    so that nobody has to wait until one with messages is found.
 
     A message that leaves between two chunks is not in the later one. One that comes is beyond
     `last` and left out: it travels with the live records.
@@ -95,13 +105,14 @@ def message_chunks(broker: Broker, last: int) -> Iterator[tuple[bytes, list[Mess
             passed = 1
             yield b"", []
         while broker.by_uid.get(queue.uid) is queue:
-            found = [
-                message
-                for message in broker.messages_after(queue, cursor, CHUNK)
-                if message.sequence <= last
-            ]
+            found = broker.part_after(queue, cursor, last, CHUNK)
             if not found:
                 break
+            if isinstance(found, Segment):
+                passed, cursor = 0, found.sequences[-1]
+                columns = found.sequences, found.sizes, found.expiries or ()
+                yield encode_columns(queue.uid, *columns, found.body()), [found]
+                continue
             cursor = found[-1].sequence
             sequences = [message.sequence for message in found]
             data = encode_enqueues(

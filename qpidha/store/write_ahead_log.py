@@ -21,12 +21,13 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import NamedTuple
 from zlib import crc32
 
-from qpidha.model.encoding import Parts
+from qpidha.model.encoding import LARGE, Parts
 from qpidha.model.errors import LogDamaged
 from qpidha.model.records import Batch, Enqueued
 from qpidha.store.codec import EnqueueRun, decode, first_of_run
@@ -55,7 +56,7 @@ and go when a checkpoint has taken their place. One of a later format is refused
 """
 OLDEST_FORMAT = 2
 CACHED_BYTES = 32 << 20
-"""Bytes of decoded frames kept for messages that are read back one after the other, in as many
+"""Bytes of frames kept for messages that are read back one after the other, in as many
 places at once as there are consumers: of those that were read last, and one at least.
 """
 SET_ASIDE = re.compile(r"discarded-[0-9]+-[0-9]+-(?P<first>[0-9]+)-(?P<last>[0-9]+)", re.ASCII)
@@ -166,6 +167,26 @@ class PayloadRef:
         return frame
 
 
+class Bodies:
+    """The messages of one frame in one piece: an object for each would take as much again, in as
+    many places of the memory.
+    """
+
+    __slots__ = ("_ends", "_payload", "_sequences")
+
+    def __init__(self, payloads: Mapping[int, bytes]) -> None:
+        sequences = sorted(payloads)
+        self._sequences = array("Q", sequences)
+        self._ends = array("Q", accumulate(map(len, map(payloads.__getitem__, sequences))))
+        self._payload = b"".join(map(payloads.__getitem__, sequences))
+
+    def __getitem__(self, sequence: int) -> bytes:
+        at = bisect_left(self._sequences, sequence)
+        if at == len(self._sequences) or self._sequences[at] != sequence:
+            raise KeyError(sequence)
+        return self._payload[self._ends[at - 1] if at else 0 : self._ends[at]]
+
+
 class CleanEnd(NamedTuple):
     """How far a log went at a stop in good order."""
 
@@ -239,7 +260,9 @@ class WriteAheadLog:
         """Whether the next batch begins a new segment, however small the last one is."""
         self.features: tuple[str, ...] = ()
         """Enabled features: the head of every file that is begun from now on names them."""
-        self._cache: dict[PayloadRef, dict[int, bytes]] = {}
+        self._cache: dict[PayloadRef, Bodies | dict[int, bytes]] = {}
+        self._is_read = False
+        """Whether a message was read since `rest`."""
         self.set_aside: list[str] = []
         """Folders of records that another primary's log has not."""
         self.news: list[str] = []
@@ -594,9 +617,12 @@ class WriteAheadLog:
     def payload(self, body: PayloadRef, sequence: int) -> bytes:
         """Read one message of a frame; those beside it are likely to be next."""
         cache = self._cache
+        self._is_read = True
         payloads = cache.pop(body, None)
         if payloads is None:
             payloads = payloads_of(body.frame(self.disk).data)
+            if body.size < LARGE * len(payloads):  # Large ones are not copied.
+                payloads = Bodies(payloads)
             kept = body.size + sum(other.size for other in cache)
             while cache and kept > CACHED_BYTES:
                 oldest = next(iter(cache))
@@ -604,6 +630,12 @@ class WriteAheadLog:
                 kept -= oldest.size
         cache[body] = payloads  # It is the last one that is let go of.
         return payloads[sequence]
+
+    def rest(self) -> None:
+        """Let go of what was read, unless somebody reads: called now and then."""
+        if not self._is_read:
+            self._cache.clear()
+        self._is_read = False
 
     # -- below ------------------------------------------------------------------------------------
 

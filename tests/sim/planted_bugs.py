@@ -49,7 +49,7 @@ from qpidha.management import admission
 from qpidha.model import encoding
 from qpidha.model.records import HA_RECORDS, Cause, FeatureEnabled, RouteDeclared
 from qpidha.node import Node
-from qpidha.store import codec
+from qpidha.store import codec, recovery
 from qpidha.store import frames as disk_frames
 from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
@@ -748,7 +748,7 @@ def forget_part() -> Iterator[None]:
 
     def forget(self: Any, file: Any, *frame: Any) -> Any:
         body = before(self, file, *(frame[:-1] or frame))
-        file.size += sum(map(len, frame)) - body._size
+        file.size += sum(map(len, frame)) - body.size
         return body
 
     with small_parts(), replaced((WriteAheadLog, "_write", forget)):
@@ -795,14 +795,27 @@ def small_segments() -> AbstractContextManager[None]:
 @contextmanager
 def lose_packed() -> Iterator[None]:
     """Unpack a segment without the last of its messages."""
-    unpacked = Segment.unpacked
+    unpack = Segment.unpack
 
     def short(self: Segment) -> Any:
-        found = unpacked(self)
+        found = unpack(self)
         found.popitem()
         return found
 
-    with small_segments(), replaced((Segment, "unpacked", short)):
+    with small_segments(), replaced((Segment, "unpack", short)):
+        yield
+
+
+@contextmanager
+def write_short() -> Iterator[None]:
+    """Write a segment to a checkpoint or a snapshot without the last of its messages."""
+    encode = recovery.encode_columns
+
+    def short(queue: int, sequences: Any, sizes: Any, expiries: Any, body: bytes) -> bytes:
+        columns = sequences[:-1], sizes[:-1], expiries[:-1]
+        return encode(queue, *columns, body[: sum(sizes[:-1])]) if len(sizes) > 1 else b""
+
+    with small_segments(), replaced((recovery, "encode_columns", short)):
         yield
 
 
@@ -872,6 +885,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         swap_parts,
         forget_part,
         lose_packed,
+        write_short,
     )
 }
 NEEDS: dict[str, Callable[[Any], object]] = {

@@ -11,6 +11,8 @@ import pytest
 
 from qpidha.broker import credit as credit_module
 from qpidha.broker.credit import DISK_FREE_LIMIT, SLOW_DISK
+from qpidha.broker.queues import backlog, messages
+from qpidha.broker.queues.queue import Queue
 from qpidha.model.message import Message
 from qpidha.store import checkpointer, weighing
 from qpidha.store import log as log_module
@@ -481,6 +483,64 @@ def test_every_body_can_be_read_at_any_time(seed: int) -> None:
     for _ in range(60):
         life.step()
         life.look()
+
+
+class PackedLife(Life):
+    """The same with queues of which nearly all is packed, whenever that can be."""
+
+    def step(self) -> None:
+        super().step()
+        for queue in self.machine.broker.queues.values():
+            sequences = list(queue.messages)
+            if sequences and self.rng.random() < 0.2:
+                queue.messages.get(self.rng.choice(sequences))
+            if self.rng.random() < 0.6:
+                cursor = 0
+                while cursor := queue.pack_some(cursor, 1 << 62):
+                    pass
+        if self.rng.random() < 0.1:
+            self.look()
+
+    def look(self) -> None:
+        self.machine.wal._cache.clear()  # What is there no more is not in memory by luck.
+        super().look()
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_every_body_can_be_read_at_any_time_of_messages_that_are_packed(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(messages, "FEWEST", 2)
+    monkeypatch.setattr(messages, "PIECE", 300)
+    monkeypatch.setattr(backlog, "WHOLE", 600)
+    monkeypatch.setattr(backlog, "LONG", 3)
+    monkeypatch.setattr(backlog, "AHEAD", 1)
+    monkeypatch.setattr(backlog, "AT_ONCE", 5)
+    life = PackedLife(seed)
+    for _ in range(100):
+        life.step()
+    life.look()
+
+
+def test_what_is_packed_stays_packed_when_a_checkpoint_is_written() -> None:
+    machine = Machine(log_disk=0, queue_memory=1 << 20)
+    queue, _ = machine.broker.declare_queue("q", durable=True)
+    assert isinstance(queue, Queue)
+    for _ in range(60):
+        machine.publish("q", *words(100, b"x" * 90))
+        machine.turn()
+    machine.settle()
+    cursor = 0
+    while cursor := queue.pack_some(cursor, 5000):
+        pass
+    packed = queue.messages.packed
+    assert packed >= 2900
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.settle()
+    assert not machine.wal.is_snapshotting
+    assert queue.messages.packed == packed
+    before = machine.bodies("q")
+    assert len(before) == 6000 and machine.restart("lose").bodies("q") == before
 
 
 def test_a_checkpoint_is_synced_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from qpidha.store.codec import encode_enqueues
 from qpidha.store.disk import Disk
 from qpidha.store.frames import BATCH, Frame, decode_frame, encode_frame, sound_frames
 from qpidha.store.log_reader import NAME, SegmentReader
-from qpidha.store.write_ahead_log import File, PayloadRef, WriteAheadLog
+from qpidha.store.write_ahead_log import Bodies, File, PayloadRef, WriteAheadLog
 from tests.store.durable import Machine
 
 
@@ -467,3 +467,25 @@ def test_consumers_of_many_queues_read_each_frame_once(size: int, count: int, mo
     for _ in range(3):
         assert [body.read(body.sequence) for body in bodies] == [b"m"] * count
     assert {body.reads for body in bodies} == {most}
+
+
+def test_what_was_read_back_leaves_memory_when_nobody_reads_any_more() -> None:
+    wal = Machine().wal
+    body = Body(wal, 1, 1 << 16)
+    assert body.read(1) == b"m"
+    wal.rest()
+    assert body.read(1) == b"m" and body.reads == 1
+    wal.rest()
+    wal.rest()
+    assert body.read(1) == b"m" and body.reads == 2
+
+
+@pytest.mark.parametrize("gap", [1, 3])
+def test_a_frame_in_one_piece_has_each_message_and_no_other(gap: int) -> None:
+    payloads = {number: b"x" * (number % 4) + b"%d" % number for number in range(50, 5, -gap)}
+    bodies = Bodies(payloads)
+    assert {number: bodies[number] for number in payloads} == payloads
+    for number in range(60):
+        if number not in payloads:
+            with pytest.raises(KeyError):
+                bodies[number]

@@ -10,7 +10,7 @@ memory. Knows nothing of consumers, limits or records. Source: Qpid `MessageDequ
 
 from __future__ import annotations
 
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from qpidha.broker.queues.limits import UNLIMITED
@@ -21,6 +21,7 @@ from qpidha.model.records import Cause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from qpidha.broker.queues.messages import Segment
     from qpidha.broker.queues.ordering import Ordering
     from qpidha.model.memory import MemoryUse
     from qpidha.model.message import Message, PagedPayload
@@ -37,6 +38,8 @@ is consumed from has no more, mostly.
 """
 AHEAD = 2000
 """Messages that are not packed as they are next to be taken."""
+WHOLE = 512 << 10
+"""Bytes of a segment that is written to a checkpoint as it is; of a larger one a part at a time."""
 AT_ONCE = 1000
 """Messages in a row that are packed together."""
 
@@ -384,6 +387,41 @@ class Backlog:
                 break
             found.append(message)
         return found
+
+    def part_after(self, cursor: int, last: int, max_bytes: int) -> Segment | list[Message]:
+        """Return messages after sequence `cursor`, up to `last`, acquired or not: a segment with
+        all that are in its row, or as many as fit, but one at least if there is one.
+        """
+        messages, ordering = self.messages, self.ordering
+        if not messages.packed or type(ordering) is not Fifo:
+            found = self.messages_after(cursor, max_bytes)
+            return [message for message in found if message.sequence <= last]
+        segment = messages.segment_after(cursor)
+        before = min(last, segment.sequences[0] - 1) if segment is not None else last
+        while sequences := ordering.between(cursor, before, AT_ONCE):
+            found = list(filter(None, map(messages.at_hand, sequences)))
+            if found:
+                sizes = accumulate([message.size for message in found[1:]], initial=0)
+                room = max_bytes - found[0].size
+                return [each for each, size in zip(found, sizes, strict=True) if size <= room] or [
+                    found[0]
+                ]
+            cursor = sequences[-1]
+        if segment is None or before == last:
+            return []
+        end = segment.sequences[-1]
+        if (
+            end <= last
+            and segment.total <= WHOLE
+            and not (self.delayed and any(map(self.delayed.__contains__, segment.sequences)))
+            and (
+                isinstance(segment.sequences, range)
+                or not any(map(messages.at_hand, ordering.between(before, end)))
+            )
+        ):
+            return segment
+        messages.get(end)
+        return self.part_after(cursor, last, max_bytes)
 
     def available(self) -> list[Message]:
         """Return the messages that no consumer has, the next one first."""

@@ -36,8 +36,15 @@ if TYPE_CHECKING:
 
     from qpidha.model.message import PagedPayload
 
+    Places = tuple[Sequence[int], PagedPayload | list[PagedPayload]]
+    """Sequences, and from where their bodies are read, all or each."""
+
 FEWEST = 50
 """Messages in a row that are worth a segment."""
+PIECE = 128 << 10
+"""Bytes of bodies in a segment, roughly, if that is `FEWEST` messages or more: a checkpoint writes
+one at a time.
+"""
 MOST_BYTES = 4 << 20
 """Bytes of bodies that are put into one piece: with more in so few messages, what a message takes
 beside its body is nothing.
@@ -54,7 +61,7 @@ _find, _has, _pop, _size = dict.get, dict.__contains__, dict.pop, dict.__len__
 class Segment:
     """Messages in a row that are at rest."""
 
-    __slots__ = ("expiries", "gone", "payload", "sequences", "sizes", "total")
+    __slots__ = ("expiries", "gone", "messages", "payload", "sequences", "sizes", "total")
 
     def __init__(
         self,
@@ -77,6 +84,8 @@ class Segment:
         self.total = sum(self.sizes)
         self.gone = 0
         """Bytes at the front of the payload, if that is bytes, of messages that have left."""
+        self.messages: dict[int, Message] | None = None
+        """What took its place: the messages as they were unpacked."""
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -108,23 +117,55 @@ class Segment:
         is_alike = b"".join(found) == self.payload[self.gone :]  # type: ignore[index]
         return is_alike and all(map(eq, map(len, found), self.sizes))
 
-    def unpacked(self) -> dict[int, Message]:
-        """Return the messages."""
+    def body(self) -> bytes:
+        """Return all bodies, one after the other; read them first if they are not in memory."""
+        payload = self.payload
+        if isinstance(payload, bytes):
+            return payload[self.gone :]
+        places = payload if isinstance(payload, list) else repeat(payload)
+        return b"".join(
+            [place.read(one) for place, one in zip(places, self.sequences, strict=False)]
+        )
+
+    def unpack(self) -> dict[int, Message]:
+        """Return the messages, which take the place of this."""
         payload, expiries = self.payload, self.expiries or repeat(0)
+        found: dict[int, Message] = {}
         if not isinstance(payload, bytes):
-            found = {}
             places = payload if isinstance(payload, list) else repeat(payload)
             for sequence, size, expires, place in zip(
                 self.sequences, self.sizes, expiries, places, strict=False
             ):
                 message = found[sequence] = Message(sequence, b"", expires)
                 message.payload, message.size = place, size
-            return found
-        ends = list(accumulate(self.sizes, initial=self.gone))
-        bodies = [payload[start:end] for start, end in pairwise(ends)]
-        return dict(
-            zip(self.sequences, map(Message, self.sequences, bodies, expiries), strict=True)
-        )
+        else:
+            ends = list(accumulate(self.sizes, initial=self.gone))
+            bodies = [payload[start:end] for start, end in pairwise(ends)]
+            found.update(
+                zip(self.sequences, map(Message, self.sequences, bodies, expiries), strict=True)
+            )
+        self.messages = found
+        return found
+
+    def places(self) -> Places:
+        """Return from where all bodies are read."""
+        return self.sequences, cast("PagedPayload | list[PagedPayload]", self.payload)
+
+    def read_from(self, places: Places) -> None:
+        """Have the bodies read from where they were read before, as far as the messages are here,
+        packed or not.
+        """
+        sequences, payload = places
+        if isinstance(payload, list):
+            of = dict(zip(sequences, payload, strict=True))
+        else:
+            of = dict.fromkeys(sequences, payload)
+        if self.messages is None:
+            self.payload = [of[sequence] for sequence in self.sequences]
+            return
+        for message in self.messages.values():
+            if not isinstance(message.payload, bytes):
+                message.payload = of[message.sequence]
 
 
 class Messages(dict[int, Message]):
@@ -159,9 +200,14 @@ class Messages(dict[int, Message]):
         """Put messages behind all others, packed; return False, and do nothing, where that is not
         worth while.
         """
-        if len(sequences) < FEWEST or sum(map(len, payloads)) > MOST_BYTES:
+        sizes = list(map(len, payloads))
+        count = _count(len(sizes), sum(sizes))
+        if len(sizes) < FEWEST or sum(sizes) * count > MOST_BYTES * len(sizes):
             return False
-        self._insert(Segment(sequences, map(len, payloads), expiries, b"".join(payloads)))
+        for at in range(0, len(sizes), count):
+            row = slice(at, at + count)
+            body = b"".join(payloads[row])
+            self._insert(Segment(sequences[row], sizes[row], expiries[row], body))
         return True
 
     def pack(self, sequences: Iterable[int]) -> None:
@@ -181,7 +227,11 @@ class Messages(dict[int, Message]):
         ]
         found.clear()
         for is_paged_out, group in groupby(resting, _is_paged_out):
-            self._pack(list(group), is_paged_out)
+            row = list(group)
+            count = _count(len(row), sum([message.size for message in row]))
+            for at in range(0, len(row), count):
+                self._pack(row[at : at + count], is_paged_out)
+            del row
 
     def _pack(self, messages: list[Message], is_paged_out: bool) -> None:
         """Pack messages whose bodies are all in memory, or none is."""
@@ -227,7 +277,7 @@ class Messages(dict[int, Message]):
         return at >= 0
 
     def _unpack_at(self, at: int) -> None:
-        dict.update(self, self._take_out(at).unpacked())
+        dict.update(self, self._take_out(at).unpack())
 
     def _take_out(self, at: int) -> Segment:
         segment = self._segments.pop(at)
@@ -236,6 +286,12 @@ class Messages(dict[int, Message]):
         if not self._segments:
             self.__class__ = Messages
         return segment
+
+    def segment_after(self, cursor: int) -> Segment | None:
+        """Return the first segment that is behind a sequence. One with messages on both sides is
+        unpacked.
+        """
+        return None
 
     def drop_run(self, sequences: list[int]) -> tuple[int, int, int]:
         """Take out what is packed of these messages, which follow each other, as far as nothing of
@@ -309,6 +365,13 @@ class _WithSegments(Messages):
             self._unpack(sequence)
             return _pop(self, sequence, *default)
         return message
+
+    def segment_after(self, cursor: int) -> Segment | None:
+        at = bisect_right(self._firsts, cursor)
+        if at and self._segments[at - 1].sequences[-1] > cursor:
+            at -= 1
+            self._unpack_at(at)
+        return self._segments[at] if at < len(self._segments) else None
 
     def drop_run(self, sequences: list[int]) -> tuple[int, int, int]:
         if not sequences or sequences != [*range(sequences[0], sequences[-1] + 1)]:
@@ -389,6 +452,20 @@ class _WithSegments(Messages):
 
     def discard(self) -> int:
         return len(self._take_out(len(self._segments) - 1)) // 10
+
+
+def as_they_are(held: Iterable[Message | Segment]) -> Iterator[Message | Segment]:
+    """Walk through messages and segments; of a segment that was unpacked, through its messages."""
+    for one in held:
+        if isinstance(one, Segment) and one.messages is not None:
+            yield from one.messages.values()
+        else:
+            yield one
+
+
+def _count(number: int, size: int) -> int:
+    """Return how many of so many messages, of so many bytes, go into each segment."""
+    return -(-number // (min(-(-size // PIECE), number // FEWEST) or 1)) or 1
 
 
 def _is_paged_out(message: Message) -> bool:

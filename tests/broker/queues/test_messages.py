@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from qpidha.broker.queues import backlog, messages, packing
-from qpidha.broker.queues.messages import Messages
+from qpidha.broker.queues.messages import Messages, Segment
 from qpidha.broker.queues.packing import INTERVAL, Packing
 from qpidha.model.message import Message
 from tests.broker.parts import Reels, Tape, a_broker, a_taker, contents, copy_of, picture, send
@@ -296,3 +296,78 @@ def test_a_purge_a_deletion_and_an_expiry_find_all() -> None:
     broker.delete_queue("q")
     broker.remains.free()
     assert not broker.remains
+
+
+class Walked:
+    """A backup's queue that is walked through for a checkpoint while it is packed and unpacked."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        tape = Tape()
+        broker = a_broker(tape)
+        source, _ = broker.declare_queue("q")
+        send(broker, "q", *[f"{n:x}" * self.rng.randint(1, 4) for n in range(60)])
+        self.bodies = {one: source.messages[one].body() for one in source.ordered()}
+        self.place = Reels(tape)
+        self.queue, _ = a_broker(Tape()).declare_queue("q")
+        self.queue.is_replica = True
+        sequences = list(self.bodies)
+        while sequences:
+            count = self.rng.randint(1, 9)
+            run, sequences = sequences[:count], sequences[count:]
+            self.queue.insert_run(run, [self.bodies[one] for one in run], [])
+        self.held: list[object] = []
+
+    def stir(self) -> None:
+        rng, queue = self.rng, self.queue
+        sequence = rng.choice(list(self.bodies))
+        roll = rng.random()
+        if roll < 0.2:
+            self.held.append(queue.messages.get(sequence))
+        elif roll < 0.3:
+            queue.messages.get(sequence)
+        elif roll < 0.4:
+            self.held.clear()
+        elif roll < 0.6:
+            queue.page_out(sequence, sequence + rng.randint(0, 9), self.place)
+        elif roll < 0.75:
+            first = min(queue.messages, default=0)
+            queue.remove(range(first, first + rng.randint(1, 4)))
+        elif roll < 0.8:
+            queue.restate(sequence, 1, b"")
+        else:
+            queue.pack_some(rng.choice([0, sequence]), 1 << 62)
+
+    def walk(self, last: int) -> Iterator[tuple[int, bytes]]:
+        cursor = 0
+        while part := self.queue.part_after(cursor, last, self.rng.choice([1, 10, 1000])):
+            if isinstance(part, Segment):
+                body = part.body()
+                for sequence, size in zip(part.sequences, part.sizes, strict=True):
+                    yield sequence, body[:size]
+                    body = body[size:]
+                assert not body
+                cursor = part.sequences[-1]
+            else:
+                yield from [(message.sequence, message.body()) for message in part]
+                cursor = part[-1].sequence
+            if self.rng.random() < 0.5:
+                self.stir()
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_walk_in_parts_finds_what_stays_once_and_in_order(seed: int) -> None:
+    with small():
+        walked = Walked(seed)
+        for _ in range(4):
+            for _ in range(5):
+                walked.stir()
+            last = walked.rng.choice(list(walked.bodies))
+            before = set(walked.queue.messages)
+            found = list(walked.walk(last))
+            sequences = [sequence for sequence, _ in found]
+            assert sequences == sorted(set(sequences))
+            stayed = before & set(walked.queue.messages)
+            assert {one for one in stayed if one <= last} <= set(sequences) <= before
+            assert max(sequences, default=0) <= last
+            assert all(body == walked.bodies[sequence] for sequence, body in found)
