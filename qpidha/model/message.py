@@ -11,7 +11,10 @@ bytes call `body()`, and for their number look at `size`. Source: AMQP 1.0 secti
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class PagedPayload(Protocol):
@@ -19,6 +22,10 @@ class PagedPayload(Protocol):
 
     def read(self, sequence: int) -> bytes:
         """Return the encoded message of this sequence."""
+        ...
+
+    def read_all(self, sequences: Sequence[int]) -> bytes:
+        """Return the encoded messages of these sequences, which rise, one after the other."""
         ...
 
 

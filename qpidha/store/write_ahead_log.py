@@ -22,7 +22,7 @@ import json
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 from zlib import crc32
@@ -143,7 +143,14 @@ class PayloadRef:
         """Return one message. Raises LogDamaged if the disk does not give it back as it was
         written.
         """
-        return self._wal.payload(self, sequence)
+        return self._wal.payloads(self)[sequence]
+
+    def read_all(self, sequences: Sequence[int]) -> bytes:
+        """Return some messages, one after the other. Raises LogDamaged as well."""
+        payloads = self._wal.payloads(self)
+        if isinstance(payloads, Bodies):
+            return payloads.run(sequences)
+        return b"".join([payloads[sequence] for sequence in sequences])
 
     def frame(self, disk: Disk) -> Frame:
         """Read the whole frame."""
@@ -176,15 +183,24 @@ class Bodies:
 
     def __init__(self, payloads: Mapping[int, bytes]) -> None:
         sequences = sorted(payloads)
+        bodies = list(map(payloads.__getitem__, sequences))
         self._sequences = array("Q", sequences)
-        self._ends = array("Q", accumulate(map(len, map(payloads.__getitem__, sequences))))
-        self._payload = b"".join(map(payloads.__getitem__, sequences))
+        self._ends = array("Q", accumulate(map(len, bodies)))
+        self._payload = b"".join(bodies)
 
     def __getitem__(self, sequence: int) -> bytes:
         at = bisect_left(self._sequences, sequence)
         if at == len(self._sequences) or self._sequences[at] != sequence:
             raise KeyError(sequence)
         return self._payload[self._ends[at - 1] if at else 0 : self._ends[at]]
+
+    def run(self, sequences: Sequence[int]) -> bytes:
+        """Return some messages, one after the other."""
+        at = bisect_left(self._sequences, sequences[0])
+        end = at + len(sequences)
+        if self._sequences[at:end] != array("Q", sequences):
+            return b"".join(map(self.__getitem__, sequences))
+        return self._payload[self._ends[at - 1] if at else 0 : self._ends[end - 1]]
 
 
 class CleanEnd(NamedTuple):
@@ -614,8 +630,8 @@ class WriteAheadLog:
                 return body, sequence if is_last else int(file.firsts[at + 1]) - 1
         return None
 
-    def payload(self, body: PayloadRef, sequence: int) -> bytes:
-        """Read one message of a frame; those beside it are likely to be next."""
+    def payloads(self, body: PayloadRef) -> Bodies | dict[int, bytes]:
+        """Read the messages of a frame: those beside one that is wanted are likely to be next."""
         cache = self._cache
         self._is_read = True
         payloads = cache.pop(body, None)
@@ -629,7 +645,7 @@ class WriteAheadLog:
                 del cache[oldest]
                 kept -= oldest.size
         cache[body] = payloads  # It is the last one that is let go of.
-        return payloads[sequence]
+        return payloads
 
     def rest(self) -> None:
         """Let go of what was read, unless somebody reads: called now and then."""

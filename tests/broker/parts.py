@@ -4,7 +4,7 @@ what it gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count, product
 from typing import Any
@@ -79,6 +79,9 @@ class Reels:
         record = self.tape.records[sequence - 1][1]
         assert isinstance(record, Enqueued)
         return record.payload
+
+    def read_all(self, sequences: Sequence[int]) -> bytes:
+        return b"".join(map(self.read, sequences))
 
 
 @dataclass(frozen=True)

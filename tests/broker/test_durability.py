@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from qpidha.broker import broker as broker_module
 from qpidha.broker.broker import RETRY_INTERVAL, RETURN, SILENCE, Broker
+from qpidha.broker.queues.queue import Queue
+from qpidha.broker.queues.times import GRAIN
 from qpidha.model.effects import Announce
 from qpidha.model.errors import LimitExceeded, PreconditionFailed
 from qpidha.model.event_codes import NO_STORE
@@ -244,7 +247,8 @@ def synced(tape: Tape) -> bool:
 
 def test_durable_message_on_a_durable_queue_must_be_on_disk_and_so_must_its_end() -> None:
     tape = Tape()
-    queue, _ = a_broker(tape).declare_queue("q", durable=True)
+    broker = a_broker(tape)
+    queue, _ = broker.declare_queue("q", durable=True)
     synced(tape)
     sequence = queue.enqueue(TRANSIENT)
     assert not synced(tape)
@@ -254,7 +258,7 @@ def test_durable_message_on_a_durable_queue_must_be_on_disk_and_so_must_its_end(
     assert synced(tape)
     queue.dequeue(queue.messages[sequences[0]])
     assert synced(tape)
-    queue.drop(queue.available())
+    broker.purge("q")
     assert synced(tape)
 
 
@@ -277,9 +281,9 @@ def test_durable_message_for_several_queues_must_be_on_disk_if_one_of_them_is_du
     assert not synced(tape)
     broker.publish("amq.fanout", "", DURABLE, headers=dict)
     assert synced(tape)
-    broker.queues["t"].drop(broker.queues["t"].available())
+    broker.purge("t")
     assert not synced(tape)
-    broker.queues["q"].drop(broker.queues["q"].available())
+    broker.purge("q")
     assert synced(tape)
 
 
@@ -291,8 +295,42 @@ def test_end_of_a_message_that_was_there_before_a_restart_must_be_on_disk() -> N
     synced(tape)
     again = restarted(tape)
     assert not synced(tape)
-    again.queues["q"].drop(again.queues["q"].available())
+    again.purge("q")
     assert synced(tape)
+
+
+def a_long_durable_queue(monkeypatch: pytest.MonkeyPatch) -> tuple[Tape, Broker, Queue]:
+    monkeypatch.setattr(broker_module, "WALKED_A_TURN", 2)
+    tape = Tape()
+    broker = a_broker(tape)
+    queue, _ = broker.declare_queue("q", durable=True)
+    for _ in range(7):
+        queue.enqueue(DURABLE, expires=100)
+    synced(tape)
+    return tape, broker, queue
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_the_end_of_a_long_purge_must_be_on_disk_and_is_what_is_waited_for(
+    holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tape, broker, queue = a_long_durable_queue(monkeypatch)
+    if holds:
+        queue.acquire(queue.messages[queue.ordering.last])
+    purge = broker.purge("q")
+    while not purge.is_over:
+        assert not synced(tape)
+        broker.go_on_walking(1 << 60)
+    assert synced(tape) and purge.sequence == tape.end and len(queue.messages) == holds
+    copy = copy_of(tape)
+    assert picture(copy) == picture(broker)
+    assert copy.queues["q"].departures["purged"] == 7 - holds
+
+
+def test_what_expires_is_not_waited_for_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    tape, _, queue = a_long_durable_queue(monkeypatch)
+    assert queue.look(1000 * GRAIN, 100) == 7
+    assert not queue.messages and not synced(tape)
 
 
 # While no message can be kept.

@@ -807,6 +807,18 @@ def lose_packed() -> Iterator[None]:
 
 
 @contextmanager
+def keep_packed() -> Iterator[None]:
+    """Let the last one stay of messages that leave a queue of which some are packed."""
+    drop_run = messages._WithSegments.drop_run
+
+    def short(self: Any, sequences: list[int]) -> Any:
+        return drop_run(self, sequences[:-1])
+
+    with small_segments(), replaced((messages._WithSegments, "drop_run", short)):
+        yield
+
+
+@contextmanager
 def write_short() -> Iterator[None]:
     """Write a segment to a checkpoint or a snapshot without the last of its messages."""
     encode = recovery.encode_columns
@@ -885,6 +897,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         swap_parts,
         forget_part,
         lose_packed,
+        keep_packed,
         write_short,
     )
 }

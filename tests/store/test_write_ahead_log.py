@@ -485,6 +485,9 @@ def test_a_frame_in_one_piece_has_each_message_and_no_other(gap: int) -> None:
     payloads = {number: b"x" * (number % 4) + b"%d" % number for number in range(50, 5, -gap)}
     bodies = Bodies(payloads)
     assert {number: bodies[number] for number in payloads} == payloads
+    numbers = sorted(payloads)
+    for run in numbers, numbers[2:7], [20, 32, 35]:
+        assert bodies.run(run) == b"".join(payloads[number] for number in run)
     for number in range(60):
         if number not in payloads:
             with pytest.raises(KeyError):

@@ -10,7 +10,7 @@ memory. Knows nothing of consumers, limits or records. Source: Qpid `MessageDequ
 
 from __future__ import annotations
 
-from itertools import accumulate, takewhile
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from qpidha.broker.queues.limits import UNLIMITED
@@ -90,7 +90,7 @@ class Backlog:
         logged: bool,
         memory: int,
         use: MemoryUse,
-        make_ordering: Callable[[dict[int, Message]], Ordering],
+        make_ordering: Callable[[Messages], Ordering],
     ) -> None:
         self._use = use
         self._make_ordering = make_ordering
@@ -262,11 +262,11 @@ class Backlog:
         they came and left before this broker heard of them.
         """
         sequences = list(sequences)
-        count = size = paged_out = 0
+        count, size, paged_out = len(self.messages), 0, 0
         if self.left is None:  # Else it is to be told of each.
-            count, size, paged_out = self.messages.drop_run(sequences)
+            sequences, size, paged_out = self.messages.drop_run(sequences)
         gone = self.messages.pop_run(sequences)
-        count += len(gone)
+        count -= len(self.messages)
         size += sum([message.size for message in gone])
         self.bytes -= size
         self.bytes_departed += size
@@ -278,13 +278,12 @@ class Backlog:
             self._count_paged_out(-paged_out)
         if self.acquired:
             self.acquired -= sum([message.acquired for message in gone])
-        if self.heeds:
-            left = self.left
+        if self.paged_out:
+            out = [one.size for one in gone if not isinstance(one.payload, bytes)]
+            self._count_paged_out(-sum(out))
+        if self.left is not None:
             for message in gone:
-                if self.paged_out:
-                    self._forget_paged_out(message)
-                if left is not None:
-                    left(message)
+                self.left(message)
         self.ordering.tidy()
 
     def acquire(self, message: Message) -> None:
@@ -380,32 +379,23 @@ class Backlog:
         """Return the messages after sequence `cursor`, acquired or not: as many as fit, but one at
         least if there is one.
         """
-        found: list[Message] = []
-        for message in self.ordering.after(cursor):
-            max_bytes -= message.size
-            if found and max_bytes < 0:
-                break
-            found.append(message)
-        return found
+        return _some(self.ordering.after(cursor), UNLIMITED, max_bytes)
 
-    def part_after(self, cursor: int, last: int, max_bytes: int) -> Segment | list[Message]:
+    def part_after(
+        self, cursor: int, last: int, max_bytes: int = UNLIMITED, *, most: int = UNLIMITED
+    ) -> Segment | list[Message]:
         """Return messages after sequence `cursor`, up to `last`, acquired or not: a segment with
-        all that are in its row, or as many as fit, but one at least if there is one.
+        all that are in its row; or `most`, and as many as fit, but one at least if there is one.
         """
         messages, ordering = self.messages, self.ordering
         if not messages.packed or type(ordering) is not Fifo:
-            found = self.messages_after(cursor, max_bytes)
+            found = _some(ordering.after(cursor), most, max_bytes)
             return [message for message in found if message.sequence <= last]
         segment = messages.segment_after(cursor)
         before = min(last, segment.sequences[0] - 1) if segment is not None else last
         while sequences := ordering.between(cursor, before, AT_ONCE):
-            found = list(filter(None, map(messages.at_hand, sequences)))
-            if found:
-                sizes = accumulate([message.size for message in found[1:]], initial=0)
-                room = max_bytes - found[0].size
-                return [each for each, size in zip(found, sizes, strict=True) if size <= room] or [
-                    found[0]
-                ]
+            if found := _some(messages.unpacked_of(sequences), most, max_bytes):
+                return found
             cursor = sequences[-1]
         if segment is None or before == last:
             return []
@@ -416,12 +406,12 @@ class Backlog:
             and not (self.delayed and any(map(self.delayed.__contains__, segment.sequences)))
             and (
                 isinstance(segment.sequences, range)
-                or not any(map(messages.at_hand, ordering.between(before, end)))
+                or not messages.unpacked_of(ordering.between(before, end))
             )
         ):
             return segment
         messages.get(end)
-        return self.part_after(cursor, last, max_bytes)
+        return self.part_after(cursor, last, max_bytes, most=most)
 
     def available(self) -> list[Message]:
         """Return the messages that no consumer has, the next one first."""
@@ -456,3 +446,14 @@ class Backlog:
         self.bytes = self.paged_out = self.acquired = 0
         self._set_left()
         return former
+
+
+def _some(messages: Iterable[Message], most: int, size: int) -> list[Message]:
+    """Return the first messages, at most so many, of at most so many bytes, but one at least."""
+    found: list[Message] = []
+    for message in messages:
+        size -= message.size
+        if found and (size < 0 or len(found) >= most):
+            break
+        found.append(message)
+    return found

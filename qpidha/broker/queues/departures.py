@@ -56,6 +56,13 @@ if TYPE_CHECKING:
     from qpidha.model.message import Message
 
 
+UNSYNCED = (Cause.EXPIRED, Cause.PURGED)
+"""Causes of departures that nobody is told of one by one. They need no sync of their own, for which
+all senders would wait with each step through a long queue. What expired expires again after a power
+cut; a purge has its last record synced, and so all before it.
+"""
+
+
 class Source(Protocol):
     """The queue that messages leave."""
 
@@ -106,12 +113,10 @@ class Departures:
         }
         if queue.is_replica or not leaving:
             return 0
-        passed_on = 0
-        if queue.passes_on(cause):
-            passed_on = self._pass_on(queue, leaving, cause)
-            if not leaving:
-                return passed_on
-        return max(passed_on, self._record(queue, list(leaving), cause))
+        if not queue.passes_on(cause):
+            return self._record(queue, list(leaving), cause, syncs=cause not in UNSYNCED)
+        passed_on = self._pass_on(queue, leaving, cause)
+        return max(passed_on, self._record(queue, list(leaving), cause)) if leaving else passed_on
 
     def record(self, queue: Source, messages: Iterable[Message], cause: Cause) -> int:
         """Let messages leave that are elsewhere already, as one record; return the sequence to wait
@@ -121,13 +126,21 @@ class Departures:
         leaving = [one.sequence for one in messages if present.get(one.sequence) is one]
         return self._record(queue, leaving, cause) if leaving and not queue.is_replica else 0
 
+    def leave_packed(self, queue: Source, sequences: list[int], cause: Cause) -> int:
+        """Let messages leave that are packed, as one record; return the sequence to wait for."""
+        if queue.passes_on(cause):
+            return self.leave(queue, [queue.messages[sequence] for sequence in sequences], cause)
+        if queue.is_replica:
+            return 0
+        return self._record(queue, sequences, cause, syncs=cause not in UNSYNCED)
+
     @staticmethod
-    def _record(queue: Source, sequences: list[int], cause: Cause) -> int:
+    def _record(queue: Source, sequences: list[int], cause: Cause, *, syncs: bool = True) -> int:
         queue.remove(sequences, cause)
         log_writer = queue.log_writer
         if log_writer is None:
             return queue.record_departure(sequences, cause)
-        if queue.syncs:
+        if syncs and queue.syncs:
             log_writer.must_sync = True
         return log_writer.dequeue_many(queue.uid, sequences, cause)
 

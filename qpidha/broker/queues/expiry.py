@@ -24,6 +24,7 @@ from qpidha.model.records import Cause
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from qpidha.broker.queues.messages import Segment
     from qpidha.broker.queues.queue import Queue
     from qpidha.model.message import Message
 
@@ -47,6 +48,15 @@ class Expiry(Walk):
             self._is_timed = timed > len(leaving)
         self.count += len(leaving)
         return self.queue.drop(leaving, Cause.EXPIRED) if leaving else 0
+
+    def take_packed(self, segment: Segment) -> int:
+        """Drop those whose time is over."""
+        leaving = self.queue.over_packed(segment, self._now)
+        if segment.expiries is not None and not self._is_timed:
+            timed = len(segment) - segment.expiries.count(0)
+            self._is_timed = timed > len(leaving)
+        self.count += len(leaving)
+        return self.queue.drop_packed(leaving, Cause.EXPIRED) if leaving else 0
 
     def end(self) -> None:
         """The queue need not be searched again before a message comes that may expire; unless this

@@ -22,6 +22,7 @@ from typing import Any
 
 from qpidha.broker.queues.arguments import LONGEST_KEY, short_name
 from qpidha.broker.queues.dead_letters import is_of_deaths
+from qpidha.broker.queues.messages import Messages
 from qpidha.broker.queues.ordering import BySequence
 from qpidha.model.errors import InvalidArgument, ProtocolViolation
 from qpidha.model.message import Message
@@ -56,7 +57,7 @@ class LastValue(BySequence):
     __slots__ = ("_by_key", "_last", "_name")
     kind: type[Message] = KeyedMessage
 
-    def __init__(self, messages: dict[int, Message], name: str) -> None:
+    def __init__(self, messages: Messages, name: str) -> None:
         super().__init__(messages)
         self._by_key: dict[str, int] = {}
         self._name = name.encode()

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from itertools import accumulate, chain, groupby, pairwise, repeat
+from itertools import accumulate, chain, compress, count, groupby, pairwise, repeat
 from operator import eq
 from sys import getrefcount, getsizeof
 from typing import TYPE_CHECKING, cast
@@ -55,6 +55,8 @@ LARGE = 1 << 20
 """Bytes of a table that is made anew when it is nearly empty."""
 SPARSE = 400
 """Bytes of a table for each message that is there, above which it is."""
+LOOKED = 1000
+"""Sequences that are looked for together."""
 _find, _has, _pop, _size = dict.get, dict.__contains__, dict.pop, dict.__len__
 
 
@@ -106,6 +108,34 @@ class Segment:
         self.gone += size
         return size
 
+    def over(self, now: int, *, ttl: int) -> list[int]:
+        """Let no message keep longer than `ttl` from now on, if that is not 0; return those whose
+        time is over.
+        """
+        expiries = self.expiries
+        if ttl:
+            most = now + ttl
+            if expiries is None:
+                expiries = array("q", [most]) * len(self.sizes)
+            elif max(expiries) > most or not min(expiries):
+                expiries = array("q", [each if 0 < each <= most else most for each in expiries])
+            self.expiries = expiries
+        if expiries is None:
+            return []
+        first = min(expiries)
+        if first > now:
+            return []
+        if first > 0 and max(expiries) <= now:
+            return list(self.sequences)
+        found = zip(self.sequences, expiries, strict=True)
+        return [sequence for sequence, expires in found if 0 < expires <= now]
+
+    def expiry(self, sequence: int) -> int:
+        """Return when a message's time is over; 0 for never, or if it is not here."""
+        if self.expiries is None or sequence not in self:
+            return 0
+        return self.expiries[bisect_left(self.sequences, sequence)]
+
     def let_go(self, body: PagedPayload) -> int:
         """Have the bodies read from `body`; return how many bytes those were."""
         self.payload = body
@@ -122,10 +152,15 @@ class Segment:
         payload = self.payload
         if isinstance(payload, bytes):
             return payload[self.gone :]
-        places = payload if isinstance(payload, list) else repeat(payload)
-        return b"".join(
-            [place.read(one) for place, one in zip(places, self.sequences, strict=False)]
-        )
+        if not isinstance(payload, list):
+            return payload.read_all(self.sequences)
+        found: list[bytes] = []
+        done = 0
+        for place, group in groupby(payload):
+            end = done + len(list(group))
+            found.append(place.read_all(self.sequences[done:end]))
+            done = end
+        return b"".join(found)
 
     def unpack(self) -> dict[int, Message]:
         """Return the messages, which take the place of this."""
@@ -293,12 +328,41 @@ class Messages(dict[int, Message]):
         """
         return None
 
-    def drop_run(self, sequences: list[int]) -> tuple[int, int, int]:
-        """Take out what is packed of these messages, which follow each other, as far as nothing of
-        their segments is before them; return how many those were, of how many bytes, and of how
-        many that are not in memory.
+    def unpacked_of(self, sequences: Iterable[int]) -> list[Message]:
+        """Return the messages of these sequences that are here, and not packed."""
+        return list(filter(None, map(_find, repeat(self), sequences)))
+
+    def here(self, sequences: Iterable[int]) -> list[int]:
+        """Return those of the sequences that are on the queue, lowest first."""
+        sequences = sorted(sequences)
+        return list(compress(sequences, map(_has, repeat(self), sequences)))
+
+    def gone(self, order: Sequence[int], start: int) -> int:
+        """Return at which place of an order, whose sequences rise, the first message from `start`
+        on is that is here; its length if there is none.
         """
-        return 0, 0, 0
+        return self._first(order, start, len(order))
+
+    def _first(self, order: Sequence[int], start: int, end: int) -> int:
+        """Return at which place, `start` to `end`, the first message is that is not packed."""
+        while start < end:
+            piece = order[start : min(start + LOOKED, end)]
+            found = next(compress(count(start), map(_has, repeat(self), piece)), -1)
+            if found >= 0:
+                return found
+            start += len(piece)
+        return end
+
+    def over(self, sequences: list[int], now: int) -> list[int]:
+        """Return those of the sequences that are packed and whose time is over, lowest first."""
+        return []
+
+    def drop_run(self, sequences: list[int]) -> tuple[list[int], int, int]:
+        """Take out what is packed of these messages, whose sequences rise, as far as it is all that
+        a segment begins with; return the others, how many bytes those were, and of how many that
+        are not in memory.
+        """
+        return sequences, 0, 0
 
     def pop_run(self, sequences: list[int]) -> list[Message]:
         """Take messages out that are here, and return them."""
@@ -373,31 +437,87 @@ class _WithSegments(Messages):
             self._unpack_at(at)
         return self._segments[at] if at < len(self._segments) else None
 
-    def drop_run(self, sequences: list[int]) -> tuple[int, int, int]:
-        if not sequences or sequences != [*range(sequences[0], sequences[-1] + 1)]:
-            return 0, 0, 0
-        number = size = paged_out = 0
-        at = bisect_left(self._firsts, sequences[0])
-        while self.packed and at < len(self._segments) and self._firsts[at] <= sequences[-1]:
+    def here(self, sequences: Iterable[int]) -> list[int]:
+        sequences = sorted(sequences)
+        found: list[int] = []
+        begin = 0
+        while begin < len(sequences):
+            at = bisect_right(self._firsts, sequences[begin]) - 1
+            if at < 0 or sequences[begin] > self._segments[at].sequences[-1]:
+                last = self._firsts[at + 1] - 1 if at + 1 < len(self._firsts) else sequences[-1]
+                packed: Sequence[int] = ()
+            else:
+                packed = self._segments[at].sequences
+                last = packed[-1]
+            end = bisect_right(sequences, last, begin)
+            piece = sequences[begin:end]
+            begin = end
+            if isinstance(packed, range):
+                found += piece
+            elif packed:
+                there = frozenset(packed) if len(piece) > FEWEST else packed
+                found += [one for one in piece if one in there or _has(self, one)]
+            else:
+                found += compress(piece, map(_has, repeat(self), piece))
+        return found
+
+    def gone(self, order: Sequence[int], start: int) -> int:
+        end = bisect_left(order, self._firsts[0], start) if self._firsts else len(order)
+        return self._first(order, start, end)
+
+    def over(self, sequences: list[int], now: int) -> list[int]:
+        sequences = sorted(sequences)
+        found: list[int] = []
+        at = max(bisect_right(self._firsts, sequences[0]) - 1, 0) if sequences else 0
+        begin = 0
+        while begin < len(sequences) and at < len(self._segments):
             segment = self._segments[at]
-            count = bisect_right(segment.sequences, sequences[-1])
+            at += 1
+            if segment.expiries is None:
+                continue
+            begin = bisect_left(sequences, segment.sequences[0], begin)
+            end = bisect_right(sequences, segment.sequences[-1], begin)
+            asked = sequences[begin:end]
+            begin = end
+            if len(asked) > FEWEST:
+                over = segment.over(now, ttl=0)
+                found += asked if asked == over else sorted({*asked}.intersection(over))
+            else:
+                found += [one for one in asked if 0 < segment.expiry(one) <= now]
+        return found
+
+    def drop_run(self, sequences: list[int]) -> tuple[list[int], int, int]:
+        if not sequences:
+            return sequences, 0, 0
+        others: list[int] = []
+        size = paged_out = done = begin = 0
+        at = max(bisect_right(self._firsts, sequences[0]) - 1, 0)
+        while at < len(self._segments) and self._firsts[at] <= sequences[-1]:
+            segment = self._segments[at]
+            begin = bisect_left(sequences, segment.sequences[0], begin)
+            end = bisect_right(sequences, segment.sequences[-1], begin)
+            count = end - begin
+            if not count or sequences[begin:end] != list(segment.sequences[:count]):
+                at += 1
+                continue
             dropped = segment.drop(count)
-            number += count
+            others += sequences[done:begin]
+            done = begin = end
             size += dropped
             if not isinstance(segment.payload, bytes):
                 paged_out += dropped
             self.packed -= count
             if len(segment):
                 self._firsts[at] = segment.sequences[0]
+                at += 1
             else:
                 self._take_out(at)
-        return number, size, paged_out
+        return others + sequences[done:], size, paged_out
 
     def pop_run(self, sequences: list[int]) -> list[Message]:
         # Mostly they leave in a row: so each segment is unpacked before it is asked for one by one.
         if sequences:
             self._unpack(sequences[0])
-        if self.packed:
             self._unpack(sequences[-1])
         return Messages.pop_run(self, sequences)
 

@@ -31,6 +31,8 @@ from qpidha.model.message import Message
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from qpidha.broker.queues.messages import Messages
+
 SLACK = 1000
 """Sequences of departed messages that a Fifo may hold beyond the number of messages present, before
 it throws them away. At 1,000 a queue that is empty most of the time never pays for it.
@@ -188,7 +190,7 @@ class BySequence:
     level_count = 1
     left: Callable[[Message], None] | None = None
 
-    def __init__(self, messages: dict[int, Message]) -> None:
+    def __init__(self, messages: Messages) -> None:
         self._messages = messages
         self._find = messages.get
         """As they are now, none of the messages is packed, so this never finds one that is."""
@@ -360,7 +362,7 @@ class BySequence:
         """Count the messages after a sequence."""
         self.tidy()
         following = self._order[bisect_right(self._order, cursor) :]
-        return sum(map(self._messages.__contains__, following))
+        return len(self._messages.here(following))
 
     def lowest(self) -> int:
         """Return the lowest sequence; what has left before it is cut off, so that nobody passes
@@ -378,11 +380,8 @@ class BySequence:
         """Count the sequences before that of the first message that is here; none is looked at
         twice.
         """
-        order, messages, front = self._order, self._messages, self._front
-        while front < len(order) and order[front] not in messages:
-            front += 1
-        self._front = front
-        return front
+        self._front = self._messages.gone(self._order, self._front)
+        return self._front
 
     def _cut(self, gone: int) -> None:
         """Throw away the first sequences: their messages have left."""
@@ -398,7 +397,7 @@ class BySequence:
         """Tidy, with so many messages present."""
         order = self._order
         if len(self._back) > present + SLACK:
-            self._back = [sequence for sequence in self._back if sequence in self._messages]
+            self._back = self._messages.here(self._back)
             heapify(self._back)
         if not self._is_sorted:
             self._is_sorted = True
@@ -421,7 +420,7 @@ class BySequence:
         # cost of this is constant for each message.
         if len(order) > 2 * present + SLACK:
             following = order[self._head] if self._head < len(order) else None
-            order[:] = array("q", [one for one in order if one in self._messages])
+            order[:] = array("q", self._messages.here(order))
             self._front = 0
             self._head = len(order) if following is None else bisect_left(order, following)
 
@@ -437,6 +436,6 @@ class Fifo(BySequence):
 
     __slots__ = ("add",)
 
-    def __init__(self, messages: dict[int, Message]) -> None:
+    def __init__(self, messages: Messages) -> None:
         super().__init__(messages)
         self.add = self._order.append

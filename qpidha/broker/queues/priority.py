@@ -29,6 +29,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from qpidha.broker.queues.arguments import check_whole_number
+from qpidha.broker.queues.messages import Messages
 from qpidha.broker.queues.ordering import SLACK, Fifo
 from qpidha.model.errors import InvalidArgument
 from qpidha.model.message import Message
@@ -79,7 +80,7 @@ class _Level(Fifo):
 
     __slots__ = ("gone",)
 
-    def __init__(self, messages: dict[int, Message]) -> None:
+    def __init__(self, messages: Messages) -> None:
         super().__init__(messages)
         self.gone = 0
         """Of its sequences, how many are of messages that have left."""
@@ -126,7 +127,7 @@ class Priority:
     kind: type[Message] = RankedMessage
     is_by_sequence = False
 
-    def __init__(self, messages: dict[int, Message], priorities: Priorities) -> None:
+    def __init__(self, messages: Messages, priorities: Priorities) -> None:
         self._messages = cast("dict[int, RankedMessage]", messages)
         self._fifos = [_Level(messages) for _ in range(priorities.count)]
         self._ready = self._touched = 0

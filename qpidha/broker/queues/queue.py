@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from qpidha.broker.queues.departures import Departures
     from qpidha.broker.queues.dispatch import Consumer, Dispatch
     from qpidha.broker.queues.log_writer import LocalWriter, LogWriter
-    from qpidha.broker.queues.messages import Messages
+    from qpidha.broker.queues.messages import Messages, Segment
     from qpidha.broker.queues.ordering import Ordering
     from qpidha.broker.queues.remains import Remains
     from qpidha.broker.queues.returns import Returns
@@ -1400,6 +1400,13 @@ class Queue(Backlog):
         """
         return self._leave(messages, cause)
 
+    def drop_packed(self, sequences: list[int], cause: Cause) -> int:
+        """Do so with messages that are packed, by their sequences."""
+        recorded = self._host.departures.leave_packed(self, sequences, cause)
+        if self.ends_empty:
+            self._host.left(self)
+        return recorded
+
     def _leave(self, messages: Sequence[Message], cause: Cause) -> int:
         """Let messages leave; if that empties the queue it may be at its end."""
         recorded = self._host.departures.leave(self, messages, cause)
@@ -1471,13 +1478,15 @@ class Queue(Backlog):
             return 0
         sequences = times.due(now, most)
         present = self.messages
-        found = [present[sequence] for sequence in sequences if sequence in present]
+        found = present.unpacked_of(sequences)
         for message in found if self.delayed else ():
             if 0 < self.delayed.get(message.sequence, 0) <= now:
                 self.postpone(message.sequence, 0)
         leaving = [message for message in found if self._is_over(message, now)]
         if leaving:
             self._leave(leaving, Cause.EXPIRED)
+        if packed := present.over(sequences, now):
+            self.drop_packed(packed, Cause.EXPIRED)
         if times.first:
             self._host.look_at(self, times.first)
         return len(sequences)
@@ -1498,6 +1507,24 @@ class Queue(Backlog):
                 leaving.append(message)
             elif message.expires:
                 self._look_at(message.sequence, message.expires)
+        return leaving
+
+    def over_packed(self, segment: Segment, now: int) -> list[int]:
+        """Do so with messages that are packed; return sequences."""
+        leaving = segment.over(now, ttl=self.spec.ttl)
+        expiries, sequences = segment.expiries, segment.sequences
+        if expiries is None or len(leaving) == len(segment) or self.is_replica:
+            return leaving
+        if self.times is None:
+            self.times = Times(self.messages)
+        first = expiries[0]
+        if first > now and expiries.count(first) == len(expiries):
+            if self.times.add_run(first, sequences):
+                self._host.look_at(self, self.times.first)
+            return leaving
+        for sequence, expires in zip(sequences, expiries, strict=True):
+            if expires > now:
+                self._look_at(sequence, expires)
         return leaving
 
     def _is_over(self, message: Message, now: int) -> bool:

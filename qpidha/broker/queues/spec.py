@@ -72,8 +72,8 @@ from qpidha.model.replication_level import HA_UUID, REPLICATE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from qpidha.broker.queues.messages import Messages
     from qpidha.broker.queues.ordering import Ordering
-    from qpidha.model.message import Message
     from qpidha.model.records import QueueDeclared
 
 
@@ -142,7 +142,7 @@ class QueueSpec:
     sequence_key: str = ""
     """The annotation that says which number a message has; empty if none does."""
 
-    def make_ordering(self, messages: dict[int, Message]) -> Ordering:
+    def make_ordering(self, messages: Messages) -> Ordering:
         """Return what says which of a queue's messages is next."""
         if self.priorities is not None:
             return Priority(messages, self.priorities)

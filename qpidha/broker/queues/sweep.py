@@ -18,6 +18,7 @@ from qpidha.broker.queues.walk import Walk
 from qpidha.model.records import Cause
 
 if TYPE_CHECKING:
+    from qpidha.broker.queues.messages import Segment
     from qpidha.model.message import Message
 
 
@@ -35,6 +36,10 @@ class Sweep(Walk):
         ]
         self.count += len(leaving)
         return queue.drop(leaving, Cause.DELIVERY_LIMIT) if leaving else 0
+
+    def take_packed(self, segment: Segment) -> int:
+        """Let none leave: no consumer has had any."""
+        return 0
 
 
 LETTERS = 10

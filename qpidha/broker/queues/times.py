@@ -15,7 +15,9 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Sequence
+
+    from qpidha.broker.queues.messages import Messages
 
 GRAIN = 1 << 25
 """Messages whose times are within so many ns share a page: none is looked at before its time, and
@@ -32,9 +34,9 @@ class Times:
 
     __slots__ = ("_count", "_empty", "_heap", "_open", "_present", "_swept")
 
-    def __init__(self, present: Container[int]) -> None:
+    def __init__(self, present: Messages) -> None:
         self._present = present
-        """The sequences of the messages on the queue."""
+        """The messages on the queue."""
         self._heap: list[tuple[int, int, list[int]]] = []
         """(time in grains, number, sequences) of each page."""
         self._open: dict[int, list[int]] = {}
@@ -69,6 +71,21 @@ class Times:
         self._sweep()
         return self._heap[0][0] == grain
 
+    def add_run(self, at: int, sequences: Sequence[int]) -> bool:
+        """Do so with some messages."""
+        is_first = False
+        done = 0
+        while done < len(sequences):
+            page = self._open.get(-(-at // GRAIN))
+            room = PAGE - len(page) if page is not None else 0
+            if page is not None and room > 0:
+                page += sequences[done : done + room]
+                done += room
+            else:
+                is_first = self.add(at, sequences[done]) or is_first
+                done += 1
+        return is_first
+
     def due(self, now: int, most: int) -> list[int]:
         """Take the messages whose time has come, about `most` of them, the first ones first."""
         found: list[int] = []
@@ -85,7 +102,7 @@ class Times:
         page = self._heap[self._swept][2]
         if not page:
             return
-        page[:] = [sequence for sequence in page if sequence in self._present]
+        page[:] = self._present.here(page)
         self._empty += not page
         if self._empty > len(self._heap) // 2 + SPARE:
             for grain, _, other in self._heap:

@@ -2,9 +2,9 @@
 
 A queue may have millions of messages, and a turn that dropped them all would keep heartbeats,
 clients and other brokers waiting for seconds. So what concerns them all is a walk through the
-queue. Each step looks at a bounded stretch, and what leaves there leaves as one record; the next
-step comes in a later turn, when that record is committed, so that backups get what they can apply
-in a turn as well.
+queue. Each step looks at a bounded stretch, and what leaves there leaves as one record or a few;
+the next step comes in a later turn, when those are committed, so that backups get what they can
+apply in a turn as well.
 
 - What was on the queue when the walk began is looked at once, in the order of the sequences. What
   comes later is not.
@@ -17,8 +17,9 @@ Knows nothing of why messages leave: that is said by each kind of walk.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from itertools import islice, takewhile
 from typing import TYPE_CHECKING
+
+from qpidha.broker.queues.messages import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,27 +56,31 @@ class Walk(ABC):
 
     def step(self, most: int) -> int:
         """Look at up to `most` messages and let leave what has to; return at how many."""
-        queue = self.queue
-        found = (
-            []
-            if queue.deleted
-            else list(
-                takewhile(
-                    lambda message: message.sequence <= self._last,
-                    islice(queue.ordering.after(self._place), most),
-                )
-            )
-        )
-        if found:
-            self._place = found[-1].sequence
-            self.sequence = max(self.sequence, self.take(found))
-        if len(found) < most:
-            self.end()
-        return len(found)
+        queue, seen = self.queue, 0
+        while seen < most:
+            if queue.deleted or not (
+                found := queue.part_after(self._place, self._last, most=most - seen)
+            ):
+                self.end()
+                break
+            seen += len(found)
+            if isinstance(found, Segment):
+                self._place = found.sequences[-1]
+                recorded = self.take_packed(found)
+            else:
+                self._place = found[-1].sequence
+                recorded = self.take(found)
+            self.sequence = max(self.sequence, recorded)
+        return seen
 
     @abstractmethod
     def take(self, found: list[Message]) -> int:
         """Let leave what has to of these messages; return the sequence to wait for."""
+
+    def take_packed(self, segment: Segment) -> int:
+        """Do so with messages that are packed: nobody has them, and nobody has had them."""
+        messages = self.queue.messages
+        return self.take([messages[sequence] for sequence in segment.sequences])
 
     def end(self) -> None:
         """There is nothing more to look at."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from qpidha.broker.queues import backlog, messages, packing
+from qpidha.broker.queues.expiry import Expiry
 from qpidha.broker.queues.messages import Messages, Segment
 from qpidha.broker.queues.packing import INTERVAL, Packing
+from qpidha.broker.queues.times import GRAIN
 from qpidha.model.message import Message
 from tests.broker.parts import Reels, Tape, a_broker, a_taker, contents, copy_of, picture, send
 
@@ -36,7 +39,7 @@ class Place:
     """Another place from which bodies can be read."""
 
     def __init__(self, machine: MessagesAgainstOracle) -> None:
-        self.read = machine.read
+        self.read, self.read_all = machine.read, machine.read_all
 
 
 class MessagesAgainstOracle(RuleBasedStateMachine):
@@ -55,6 +58,9 @@ class MessagesAgainstOracle(RuleBasedStateMachine):
 
     def read(self, sequence: int) -> bytes:
         return self.known[sequence]
+
+    def read_all(self, sequences: Sequence[int]) -> bytes:
+        return b"".join(map(self.read, sequences))
 
     def new(self, sequence: int) -> tuple[bytes, int]:
         self.number += 1
@@ -134,9 +140,9 @@ class MessagesAgainstOracle(RuleBasedStateMachine):
             random.Random(first).shuffle(run)
         expected = [self.bodies[sequence][0] for sequence in run if sequence in self.bodies]
         was_here = len(self.messages)
-        number, size, _ = self.messages.drop_run(run)
-        assert len(self.messages) == was_here - number
-        found = self.messages.pop_run(run)
+        others, size, _ = self.messages.drop_run(run)
+        number = was_here - len(self.messages)
+        found = self.messages.pop_run(others)
         for message in found:
             self.check(message.sequence, message)
         assert number + len(found) == len(expected)
@@ -161,6 +167,38 @@ class MessagesAgainstOracle(RuleBasedStateMachine):
             if message is not None and isinstance(message.payload, bytes):
                 message.payload = Place(self) if data.draw(st.booleans()) else self
         assert 0 <= moved <= sum(len(self.bodies[one][0]) for one in run if one in self.bodies)
+
+    @rule(first=SEQUENCES, count=st.integers(1, 30), now=st.integers(0, 2))
+    def ask(self, first: int, count: int, now: int) -> None:
+        run = list(range(first, first + count))
+        assert self.messages.here(run) == [one for one in run if one in self.bodies]
+        assert self.messages.here(run[::-1]) == self.messages.here(run)
+        packed = [one for one in run if one in self.bodies and not self.messages.at_hand(one)]
+        expected = [one for one in packed if 0 < self.bodies[one][1] <= now]
+        assert self.messages.over(run[::-1], now) == expected
+        loose = [one.sequence for one in self.messages.unpacked_of(run)]
+        assert sorted(loose + packed) == self.messages.here(run)
+        order = list(range(45))
+        lowest = min(self.bodies, default=45)
+        assert self.messages.gone(order, min(first, lowest)) == lowest
+
+    @rule(cursor=SEQUENCES, data=st.data())
+    def find_segment(self, cursor: int, data: st.DataObject) -> None:
+        segment = self.messages.segment_after(cursor)
+        if segment is None:
+            assert not self.messages._firsts or self.messages._firsts[-1] <= cursor
+            return
+        assert segment.sequences[0] > cursor
+        between = range(cursor + 1, segment.sequences[0])
+        assert not any(one in self.messages and not self.messages.at_hand(one) for one in between)
+        bodies = [self.bodies[one] for one in segment.sequences]
+        assert segment.body() == b"".join(body for body, _, _ in bodies)
+        now, ttl = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 2))
+        for one, (body, expires, count) in zip(segment.sequences, bodies, strict=True):
+            if ttl and not 0 < expires <= now + ttl:
+                self.bodies[one] = body, now + ttl, count
+        expected = [one for one in segment.sequences if 0 < self.bodies[one][1] <= now]
+        assert segment.over(now, ttl=ttl) == expected
 
     @rule(how=st.sampled_from(["values", "items", "popitem", "shrink", "unpacked"]))
     def walk(self, how: str) -> None:
@@ -282,13 +320,31 @@ def test_a_backup_packs_what_comes_and_pages_it_out_and_lets_it_leave_as_it_is()
     assert (len(other.messages), other.bytes, other.paged_out, other.dequeued) == (0, 0, 0, 12)
 
 
-def test_a_purge_a_deletion_and_an_expiry_find_all() -> None:
-    _, broker, queue = a_long_queue()
+@pytest.fixture
+def never_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unpack(_: Segment) -> dict[int, Message]:
+        raise AssertionError("a segment was unpacked")
+
+    monkeypatch.setattr(Segment, "unpack", unpack)
+
+
+@pytest.mark.usefixtures("never_unpacked")
+def test_a_purge_and_a_deletion_find_all_and_unpack_none() -> None:
+    tape, broker, queue = a_long_queue()
     with small():
-        queue.messages.pack(queue.ordered())
-    assert queue.messages.packed == 10
-    queue.drop(queue.available())
-    assert not queue.messages and queue.bytes == 0
+        sequences = queue.ordered()
+        queue.messages.pack(sequences[:3])
+        queue.messages.pack(sequences[5:])
+    assert queue.messages.packed == 8
+    other = copy_of(tape)
+    with small():
+        other.queues["q"].messages.pack(other.queues["q"].ordered())
+    purge = broker.purge("q")
+    assert purge.is_over and purge.count == 10
+    assert not queue.messages and queue.bytes == 0 and queue.departures["purged"] == 10
+    for sequence, record in tape.records[11:]:
+        other.apply(sequence, record)
+    assert not other.queues["q"].messages
     send(broker, "q", *"abc")
     with small():
         queue.messages.pack(queue.ordered())
@@ -296,6 +352,35 @@ def test_a_purge_a_deletion_and_an_expiry_find_all() -> None:
     broker.delete_queue("q")
     broker.remains.free()
     assert not broker.remains
+
+
+@pytest.mark.usefixtures("never_unpacked")
+def test_a_time_to_live_ends_what_is_packed_and_unpacks_none() -> None:
+    _, broker, queue = a_long_queue()
+    with small():
+        queue.messages.pack(queue.ordered()[1:])
+    broker.now = GRAIN
+    queue.reconfigure(replace(queue.spec, ttl=GRAIN))
+    while broker.walks:
+        broker.go_on_walking(1 << 60)
+    assert len(queue.messages) == 10 and queue.times is not None and len(queue.times) == 10
+    assert queue.look(2 * GRAIN - 1, 100) == 0
+    assert queue.look(3 * GRAIN, 100) == 10
+    assert not queue.messages and queue.expired == 10 and queue.bytes == 0
+
+
+def test_what_is_packed_expires_as_each_message_says() -> None:
+    _, broker, queue = a_long_queue("")
+    for number in range(12):
+        queue.enqueue(b"x", expires=(number % 3) * 5 * GRAIN)
+    with small():
+        queue.messages.pack(queue.ordered()[2:])
+    assert queue.messages.packed == 10
+    Expiry(queue, 5 * GRAIN).step(100)
+    assert [message.expires for message in queue.messages_after(0, 99)] == 4 * [0, 10 * GRAIN]
+    with small():
+        queue.messages.pack(queue.ordered())
+    assert queue.look(10 * GRAIN, 100) and len(queue.messages) == 4
 
 
 class Walked:

@@ -21,6 +21,7 @@ from hypothesis.strategies import (
 )
 
 from qpidha.broker.broker import Broker
+from qpidha.broker.queues.messages import Messages
 from qpidha.broker.queues.ordering import SLACK
 from qpidha.broker.queues.priority import (
     DEFAULT_PRIORITY,
@@ -181,7 +182,7 @@ class PriorityMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.messages: dict[int, Message] = {}
+        self.messages = Messages()
         self.highest = 0
         self.arguments: dict[str, Any] | None = None
 
