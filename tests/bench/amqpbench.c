@@ -16,6 +16,10 @@
  * queues, ADDRESS0, ADDRESS1, ..., used in turn. With -j each consumer has so many links to its queue. With -F consumer
  * i receives every message from RECEIVE-ADDRESSi (-R). SIGTERM ends a run as the end of its time does.
  *
+ * For who measures a broker meanwhile: with -W so many outcomes begin what counts, and a line is printed then, with the
+ * messages that came and went so far; the JSON object is printed when all is done, before anything is closed. With -B
+ * a consumer, which is the only one, takes as many messages as the sender has outcomes, and its credit more: a backlog stays.
+ *
  * Build: cc -O2 -o amqpbench amqpbench.c -lqpid-proton
  */
 #define _GNU_SOURCE
@@ -65,18 +69,18 @@ typedef struct {
 
 /* What was asked for. */
 static struct {
-    long messages;
+    long messages, warm;
     int producers, consumers, window, size, credit, links, alike, groups;
     uint32_t ttl; /* ms; 0 for none */
-    bool durable, queue_per_pair, presettled, fan_out;
+    bool durable, queue_per_pair, presettled, fan_out, balanced;
     double timeout, rate, seconds;
     const char *address, *receive_address, *user, *password, *selector;
 } ask = {.messages = 100000, .producers = 1, .consumers = 1, .window = 500, .size = 100, .credit = 1000, .links = 1, .alike = 1, .timeout = 120, .address = "bench"};
 
 /* What was seen. */
 static struct {
-    long sent, acknowledged, refused, received, ack_count, arrival_count, samples, links, attached;
-    double started, first_send, last_ack, first_receive, last_receive;
+    long sent, acknowledged, refused, received, granted, ack_count, arrival_count, samples, links, attached;
+    double started, warm, first_send, last_ack, first_receive, last_receive;
     float *ack, *arrival;
 } seen;
 
@@ -133,8 +137,13 @@ static double due_at(const peer_t *peer, long number) {
     return peer->origin + (double)(number * ask.producers + peer->place) / ask.rate;
 }
 
-/* When the time of a run that is boxed in time begins: with the first message, or at once for who only receives. */
-static double time_begins(void) { return ask.producers ? seen.first_send : seen.first_receive; }
+/* When the time of a run that is boxed in time begins: with the first message, also for who only receives, or when what
+ * counts begins; 0 before that.
+ */
+static double time_begins(void) {
+    if (ask.warm) return seen.warm;
+    return ask.producers ? seen.first_send : seen.first_receive;
+}
 
 static volatile sig_atomic_t told_to_end;
 
@@ -185,6 +194,27 @@ static void send_more(peer_t *peer) {
     }
 }
 
+/* With -W, tell that what counts begins. */
+static void tell_when_warm(void) {
+    if (!ask.warm || seen.warm || seen.acknowledged < ask.warm) return;
+    seen.warm = now();
+    printf("{\"acked\":%ld,\"received\":%ld}\n", seen.acknowledged, seen.received);
+    fflush(stdout);
+}
+
+/* Give a consumer credit, if it has little: with -B for no more messages than have come by now. */
+static void give_credit(pn_link_t *link) {
+    long credit = pn_link_credit(link), more = ask.credit - credit;
+    if (credit > ask.credit / 2) return;
+    if (ask.balanced) {
+        long due = seen.acknowledged - seen.granted;
+        if (due < more) more = due;
+        if (more <= ask.credit / 4) return;
+        seen.granted += more;
+    }
+    pn_link_flow(link, (int)more);
+}
+
 static void on_outcome(peer_t *peer, pn_delivery_t *delivery) {
     if (!pn_delivery_updated(delivery)) return;
     double at = now();
@@ -195,6 +225,7 @@ static void on_outcome(peer_t *peer, pn_delivery_t *delivery) {
     peer->settled++;
     seen.acknowledged++;
     seen.last_ack = at;
+    tell_when_warm();
     send_more(peer);
 }
 
@@ -214,8 +245,7 @@ static void on_message(pn_delivery_t *delivery) {
     seen.received++;
     if (!seen.first_receive) seen.first_receive = at;
     seen.last_receive = at;
-    int credit = pn_link_credit(link);
-    if (credit <= ask.credit / 2) pn_link_flow(link, ask.credit - credit);
+    give_credit(link);
 }
 
 /* The filter of a source that every AMQP 1.0 client knows, the JMS selector. */
@@ -371,6 +401,7 @@ static short turn(peer_t *peer) {
     pn_event_t *event;
     while ((event = pn_connection_driver_next_event(&peer->driver))) handle(peer, event);
     if (peer->produces && !peer->closed && peer->links[0]) send_more(peer); /* what has become due, or an end by time */
+    if (ask.balanced && !peer->produces && !peer->closed && peer->links[0]) give_credit(peer->links[0]);
     if (pn_connection_driver_finished(&peer->driver)) peer->closed = true;
     short wants = 0;
     if (pn_connection_driver_read_buffer(&peer->driver).size) wants |= POLLIN;
@@ -449,6 +480,7 @@ static void print_result(bool done) {
     print_percentiles("ack", seen.ack, seen.ack_count);
     print_percentiles("e2e", seen.arrival, seen.arrival_count);
     printf("}\n");
+    fflush(stdout);
 }
 
 static void usage(void) {
@@ -456,13 +488,13 @@ static void usage(void) {
                     "                 [-t seconds] [-u user -x password] [-d durable] [-P presettled] [-Q a queue per pair]\n"
                     "                 [-r messages a second] [-T seconds to send] [-m queues on each connection]\n"
                     "                 [-F fan-out] [-R receive address] [-j links of each consumer to its queue]\n"
-                    "                 [-g groups] [-l time to live in ms] [-f selector] host:port\n");
+                    "                 [-g groups] [-l time to live in ms] [-f selector] [-W outcomes] [-B balanced] host:port\n");
     exit(2);
 }
 
 static void parse(int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, "n:p:c:w:s:a:k:t:u:x:r:T:m:j:R:g:l:f:dPQF")) != -1) switch (option) {
+    while ((option = getopt(argc, argv, "n:p:c:w:s:a:k:t:u:x:r:T:m:j:R:g:l:f:W:dPQFB")) != -1) switch (option) {
         case 'n': ask.messages = atol(optarg); break;
         case 'p': ask.producers = atoi(optarg); break;
         case 'c': ask.consumers = atoi(optarg); break;
@@ -481,7 +513,9 @@ static void parse(int argc, char **argv) {
         case 'g': ask.groups = atoi(optarg); break;
         case 'l': ask.ttl = (uint32_t)atol(optarg); break;
         case 'f': ask.selector = optarg; break;
+        case 'W': ask.warm = atol(optarg); break;
         case 'F': ask.fan_out = true; break;
+        case 'B': ask.balanced = true; break;
         case 'd': ask.durable = true; break;
         case 'P': ask.presettled = true; break;
         case 'Q': ask.queue_per_pair = true; break;
@@ -509,7 +543,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < count; i++) open_peer(&peers[i], i, host, colon + 1);
     seen.started = now();
     bool done = run(peers, count);
-    for (int i = 0; i < count; i++) part(&peers[i]);
     print_result(done);
+    for (int i = 0; i < count; i++) part(&peers[i]);
     return done ? 0 : 1;
 }

@@ -2,8 +2,9 @@
 
 Each case has sizes. Brokers with the smallest and brokers with a larger one are up together and are
 loaded in turn with the same messages, so that both meet whatever else the machine does; the ratio
-of a size is the median of the ratios within a round. Work is to be proportional to what happens:
-with exit code 1 a message costs more than 1.5 times what it costs where there is least.
+of a size is the median of the ratios within a round. What a connection, a link and its first
+message cost is not in it, nor what it costs to fill a backlog. Work is to be proportional to what
+happens: with exit code 1 a message costs more than 1.5 times what it costs where there is least.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -26,7 +27,7 @@ from typing import Any
 from tests.bench.cases import Load
 from tests.bench.idle import Idle
 from tests.bench.ours import QpidhaBrokers
-from tests.bench.processes import BenchError, metered
+from tests.bench.processes import BenchError, cpu_seconds, memory_bytes, metered
 from tests.bench.report import aligned
 from tests.bench.run import ALL, MORE, names, say
 from tests.bench.subjects import OfQpidha
@@ -38,6 +39,8 @@ NO_LIMIT = {"qpid.max_size": 2**40}
 QUEUE = "growth"
 DECLARED = 2000
 """Queues that are declared in one run of that case, at most."""
+WARM = 5000
+"""Messages that come before what counts, at least."""
 FILLED = 3600.0
 """Seconds that the filling of a backlog may take."""
 
@@ -55,28 +58,36 @@ class Growth:
     """Have so many of something there, and give how it is measured beside them."""
 
 
-def load_of(load: Load, subject: OfQpidha, seconds: float) -> float:
+def load_of(load: Load, subject: OfQpidha, seconds: float, links: int = 1) -> float:
     """Load brokers; return the us of CPU that a message takes."""
     subject.prepare(load, QUEUE)
     try:
-        return cost_of(load, subject, seconds)
+        return cost_of(load, subject, seconds, links)
     finally:
         subject.clean(load, QUEUE)
 
 
-def cost_of(load: Load, subject: OfQpidha, seconds: float) -> float:
-    """Do so with queues that are there. Connections and links are not counted: what a run without
-    messages takes, but for one.
+def cost_of(load: Load, subject: OfQpidha, seconds: float, links: int = 1) -> float:
+    """Do so with queues that are there. What counts begins when each of so many links has had
+    messages, and ends before anything is closed.
     """
-    spent, sent = [], []
-    for messages in (1, ALL):
-        with metered(subject.cluster.pids()) as meter:
-            seen = subject.run(load, QUEUE, seconds, messages)
-        if seen["rejected"] or seen["timed_out"] or not seen["received"]:
-            raise BenchError(f"a run says nothing, it is not whole: {seen}")
-        spent.append(meter.cpu)
-        sent.append(int(seen["acked"]))
-    return (spent[1] - spent[0]) / (sent[1] - sent[0]) * 1e6
+    counted = replace(load, flags=(*load.flags, "-W", str(max(WARM, 2 * links))))
+    command = [str(word) for word in subject.command(counted, QUEUE, seconds, ALL)]
+    pids = subject.cluster.pids()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as generator:
+        assert generator.stdout is not None
+        first = generator.stdout.readline()
+        cpu = cpu_seconds(pids)
+        last = generator.stdout.readline()
+        cpu = cpu_seconds(pids) - cpu
+    if not last:
+        raise BenchError(f"a run says nothing, it is not whole: {first}")
+    begun, seen = json.loads(first), json.loads(last)
+    if seen["rejected"] or seen["timed_out"]:
+        raise BenchError(f"a run says nothing, it is not whole: {seen}")
+    # Each message comes and goes; where there is a backlog a few more may go than come.
+    ways = sum(seen[way] - begun[way] for way in ("acked", "received"))
+    return cpu / (ways / 2) * 1e6
 
 
 def declare(subject: OfQpidha, count: int, prefix: str = "idle") -> None:
@@ -124,7 +135,7 @@ def beside_queues(subject: OfQpidha, size: int) -> Iterator[Measure]:
 @contextmanager
 def over_queues(subject: OfQpidha, size: int) -> Iterator[Measure]:
     """One pair that uses all queues in turn: so many that no queue gets two messages in a turn."""
-    yield partial(load_of, Load(queues=size, credit=10))
+    yield partial(load_of, Load(queues=size, credit=10), links=size)
 
 
 @contextmanager
@@ -156,7 +167,7 @@ def among_consumers(subject: OfQpidha, size: int) -> Iterator[Measure]:
     write to a connection costs whatever the queue does.
     """
     flags = ("-j", str(max(1, size // 10)))
-    yield partial(load_of, Load(consumers=10, credit=10, flags=flags))
+    yield partial(load_of, Load(consumers=10, credit=10, flags=flags), links=size)
 
 
 @contextmanager
@@ -203,7 +214,7 @@ def on_backlog(subject: OfQpidha, size: int) -> Iterator[Measure]:
     if seen["acked"] < size:
         raise BenchError(f"the backlog is not there: {seen}")
 
-    yield partial(cost_of, Load())
+    yield partial(cost_of, Load(flags=("-B",)))
 
 
 CONNECTIONS = (10, 1000, 10_000)
@@ -231,6 +242,8 @@ class Found:
     size: int
     cpu: float
     """Us of CPU."""
+    memory: int
+    """Bytes that the largest of the brokers has in memory."""
     ratio: float
 
     @property
@@ -252,22 +265,28 @@ def measure(
     case = CASES[name]
     smallest, *larger = sizes_of(case, divisor)
     with ExitStack() as stack:
-        least, of_least = stack.enter_context(_ready(case, folder / f"{name}-0", count, smallest))
+        least, of_least = stack.enter_context(ready(case, folder / f"{name}-0", count, smallest))
         for number, size in enumerate(larger, 1):
-            with _ready(case, folder / f"{name}-{number}", count, size) as (most, of_most):
+            with ready(case, folder / f"{name}-{number}", count, size) as (most, of_most):
                 pairs = []
                 for turn in range(rounds + 1):
                     costs = of_least(least, seconds), of_most(most, seconds)
                     if turn:  # the first one warms up
                         pairs.append(costs)
+                before, memory = largest(least), largest(most)
             if size == larger[0]:
-                yield Found(name, smallest, median(one for one, _ in pairs), 1.0)
+                yield Found(name, smallest, median(one for one, _ in pairs), before, 1.0)
             ratio = median(other / one for one, other in pairs)
-            yield Found(name, size, median(other for _, other in pairs), ratio)
+            yield Found(name, size, median(other for _, other in pairs), memory, ratio)
+
+
+def largest(subject: OfQpidha) -> int:
+    """Tell how many bytes the largest of the brokers has in memory."""
+    return max(memory_bytes([pid]) for pid in subject.cluster.pids())
 
 
 @contextmanager
-def _ready(case: Growth, folder: Path, count: int, size: int) -> Iterator[tuple[OfQpidha, Measure]]:
+def ready(case: Growth, folder: Path, count: int, size: int) -> Iterator[tuple[OfQpidha, Measure]]:
     """Have brokers up with so many of something."""
     brokers = QpidhaBrokers(folder, count, options=OPTIONS)
     try:
@@ -281,19 +300,20 @@ def _ready(case: Growth, folder: Path, count: int, size: int) -> Iterator[tuple[
 
 def table(found: Sequence[Found]) -> str:
     """What was found, as text."""
-    lines = [("case", "", "size", "us/msg", "x smallest", "")]
+    lines = [("case", "", "size", "us/msg", "MB", "x smallest", "")]
     lines += [
         (
             one.case,
             CASES[one.case].title,
             f"{one.size:,}",
             f"{one.cpu:.1f}",
+            f"{one.memory / 1e6:.0f}",
             f"{one.ratio:.2f}",
             "TOO MUCH" if one.is_too_much else "",
         )
         for one in found
     ]
-    return aligned(lines, 5)
+    return aligned(lines, 6)
 
 
 def main() -> int:
@@ -322,7 +342,13 @@ def main() -> int:
         return 1
     shutil.rmtree(folder, ignore_errors=True)
     rows = [
-        {"case": one.case, "size": one.size, "cpu_us_per_message": one.cpu, "ratio": one.ratio}
+        {
+            "case": one.case,
+            "size": one.size,
+            "cpu_us_per_message": one.cpu,
+            "memory_bytes": one.memory,
+            "ratio": one.ratio,
+        }
         for one in found
     ]
     print(json.dumps(rows) if asked.output == "json" else table(found))

@@ -199,8 +199,12 @@ class OfQpidha:
         self.cluster.delete_all(queues_of(load, queue))
 
     def run(self, load: Load, queue: str, seconds: float, messages: int) -> dict[str, Any]:
+        return said(self.command(load, queue, seconds, messages), seconds + 2 * GRACE)
+
+    def command(self, load: Load, queue: str, seconds: float, messages: int) -> list[str | Path]:
+        """The generator with the flags of a load."""
         # A flag of no receivers or senders is said: their default is one.
-        command: list[str | Path] = [
+        return [
             self._program,
             *("-p", str(load.producers), "-c", str(load.fan_out or load.consumers)),
             *_flags(n=messages, T=seconds, t=seconds + GRACE, w=load.window, k=load.credit),
@@ -208,8 +212,8 @@ class OfQpidha:
             *(_flags(m=load.queues) if load.queues > 1 else []),
             *(_flags(F=True, R=f"{queue}.q") if load.fan_out else []),
             *load.flags,
+            self.cluster.address,
         ]
-        return said([*command, self.cluster.address], seconds + 2 * GRACE)
 
     def declare(self, prefix: str, count: int, seconds: float) -> tuple[int, float]:
         began = time.monotonic()

@@ -115,7 +115,19 @@ def test_every_case_of_growth_is_measured_at_two_sizes_and_more(tmp_path: Path) 
         assert found[0].ratio == 1 and case.title in growth.table(found)
 
 
+@needs_headers
+def test_a_backlog_stays_what_it_is_while_it_is_measured(tmp_path: Path) -> None:
+    with growth.ready(growth.CASES["backlog"], tmp_path, 1, 20_000) as (subject, measure):
+        assert measure(subject, 1.0) > 0
+        (row,) = subject.cluster.ask(0, "list_queues", name=growth.QUEUE)
+        assert 18_000 <= row["messages"] <= 20_000
+
+
 def test_a_message_that_costs_more_where_there_is_more_is_told() -> None:
-    found = [growth.Found("queues", 1, 6.0, 1.0), growth.Found("queues", 100, 9.3, 1.55)]
+    small, large = (
+        growth.Found("queues", 1, 6.0, 50_000_000, 1.0),
+        growth.Found("queues", 100, 9.3, 50_000_000, 1.55),
+    )
+    found = [small, large]
     told = growth.table(found).splitlines()
     assert told[-1].endswith("1.55  TOO MUCH") and "TOO MUCH" not in told[-2]
