@@ -13,7 +13,7 @@
  * when all that was sent is settled and received (without producers: when the time is over). With a rate (-r, messages a
  * second of all producers together) the clock of a message starts when it was due, not when it could be sent, so that
  * a stall of the broker counts for every message that it delays. With -m every connection has a link to each of so many
- * queues, ADDRESS0, ADDRESS1, ..., used in turn. With -j each consumer has so many links to its queue. With -F consumer
+ * queues, ADDRESS0, ADDRESS1, ..., used in turn; with -Q too pair i has its own, ADDRESSi.0, ADDRESSi.1, ... With -j each consumer has so many links to its queue. With -F consumer
  * i receives every message from RECEIVE-ADDRESSi (-R). SIGTERM ends a run as the end of its time does.
  *
  * For who measures a broker meanwhile: with -W so many outcomes begin what counts, and a line is printed then, with the
@@ -355,7 +355,9 @@ static void open_peer(peer_t *peer, int index, const char *host, const char *por
     peer->socket = dial(host, port);
     peer->links = room_for((size_t)link_count(peer), sizeof *peer->links);
     seen.links += link_count(peer);
-    if (ask.queue_per_pair || (ask.fan_out && !peer->produces))
+    if (ask.queue_per_pair && ask.links > 1)
+        snprintf(peer->address, sizeof peer->address, "%s%d.", address, place);
+    else if (ask.queue_per_pair || (ask.fan_out && !peer->produces))
         snprintf(peer->address, sizeof peer->address, "%s%d", address, place);
     else
         snprintf(peer->address, sizeof peer->address, "%s", address);

@@ -37,7 +37,7 @@ class Load:
     is_pair_apart: bool = False
     """Whether each sender and receiver have a queue of their own."""
     queues: int = 1
-    """Used in turn by each sender."""
+    """Used in turn by each sender; each pair has its own if they are apart."""
     fan_out: int = 0
     """To so many queues, each with a receiver, through one exchange; 0 is no exchange."""
     rate: float = 0.0

@@ -34,15 +34,21 @@ from tests.bench.subjects import OfQpidha
 
 MOST = 1.5
 """How often as much a message may cost."""
-OPTIONS = (*MORE, "--max-queues=200000", "--max-links=20000")
+OPTIONS = (*MORE, "--max-queues=200000", "--max-links=20000", "--max-negotiate-time=600000")
 NO_LIMIT = {"qpid.max_size": 2**40}
 QUEUE = "growth"
 DECLARED = 2000
 """Queues that are declared in one run of that case, at most."""
+PAIRS, WINDOW = 50, 500
+"""Senders with a receiver each, of queues that are used in turn, and messages they have on their
+way.
+"""
 WARM = 5000
 """Messages that come before what counts, at least."""
 FILLED = 3600.0
 """Seconds that the filling of a backlog may take."""
+ATTACHED = 300.0
+"""Seconds that it may take to attach 200,000 links and to use each."""
 
 Measure = Callable[[OfQpidha, float], float]
 """Load brokers for so many seconds, and return the us of CPU that a message takes."""
@@ -134,8 +140,13 @@ def beside_queues(subject: OfQpidha, size: int) -> Iterator[Measure]:
 
 @contextmanager
 def over_queues(subject: OfQpidha, size: int) -> Iterator[Measure]:
-    """One pair that uses all queues in turn: so many that no queue gets two messages in a turn."""
-    yield partial(load_of, Load(queues=size, credit=10), links=size)
+    """Pairs that use all queues in turn: so many that no queue gets two messages in a turn. Of many
+    pairs, for the more links a connection has the longer the engine takes to attach one.
+    """
+    load = Load(PAIRS, PAIRS, is_pair_apart=True, queues=max(1, size // PAIRS))
+    load = replace(load, window=WINDOW // PAIRS, credit=10, flags=("-t", str(ATTACHED)))
+    subject.prepare(load, QUEUE)
+    yield partial(cost_of, load, links=size)
 
 
 @contextmanager
@@ -220,7 +231,7 @@ def on_backlog(subject: OfQpidha, size: int) -> Iterator[Measure]:
 CONNECTIONS = (10, 1000, 10_000)
 CASES = {
     "queues": Growth("a pair beside idle queues", (1, 100, 10_000, 100_000), beside_queues),
-    "over-queues": Growth("a pair over queues in turn", (1000, 10_000), over_queues),
+    "over-queues": Growth("pairs over queues in turn", (1000, 10_000, 100_000), over_queues),
     "declare": Growth("declare a queue beside others", (1, 10_000, 100_000), declaring),
     "connections": Growth("a pair beside idle connections", CONNECTIONS, beside_connections),
     "consumers": Growth("consumers of one queue", CONNECTIONS, among_consumers),

@@ -149,11 +149,13 @@ def queues_of(load: Load, queue: str) -> list[str]:
     """The queues of a load, as the generators call them."""
     if load.fan_out:
         return [f"{queue}.q{at}" for at in range(load.fan_out)]
-    if load.queues > 1:
-        return [f"{queue}{at}" for at in range(load.queues)]
+    pairs = [queue]
     if load.is_pair_apart:
-        return [f"{queue}{at}" for at in range(max(load.producers, load.consumers))]
-    return [queue]
+        pairs = [f"{queue}{at}" for at in range(max(load.producers, load.consumers))]
+    if load.queues > 1:
+        dot = "." if load.is_pair_apart else ""
+        return [f"{pair}{dot}{at}" for pair in pairs for at in range(load.queues)]
+    return pairs
 
 
 def _flags(**values: object) -> list[str | Path]:
