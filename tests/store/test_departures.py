@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from qpidha.broker import broker as broker_module
 from qpidha.broker.broker import Broker
 from qpidha.broker.queues.queue import Queue
 from qpidha.model.features import FEATURES
@@ -66,3 +67,23 @@ def test_a_broker_that_is_started_again_counts_what_its_log_says(features: tuple
     expected = leave_all_ways(machine.broker, machine.turn)
     again = counted(machine.restart().broker)
     assert again == expected if features else again == {"accepted": sum(expected.values())}
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_what_was_purged_is_not_there_again_after_a_power_cut_once_that_is_answered(
+    holds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "WALKED_A_TURN", 2)
+    machine = Machine()
+    queue, _ = machine.broker.declare_queue("q", durable=True)
+    machine.publish("q", *(b"%d" % number for number in range(7)))
+    machine.turn()
+    if holds:  # The last step finds nothing that may leave.
+        queue.acquire(queue.messages[queue.ordering.last])
+    purge = machine.broker.purge("q")
+    while not purge.is_over:
+        machine.turn()
+        machine.broker.go_on_walking(machine.log.committed)
+    machine.turn()
+    assert purge.sequence <= machine.log.committed and purge.count == 7 - holds
+    assert machine.restart("lose").bodies("q") == [b"6"] * holds
