@@ -149,7 +149,7 @@ bench-kinds: ## what a message costs on a queue of each kind, beside one in the 
 	$(BIN)/python -m tests.bench.queue_cost --kinds
 	$(BIN)/python -m tests.bench.unselected
 
-bench-growth: ## does a message cost more with 100,000 queues, 10,000 connections, consumers or bindings, or 10 million messages than with few; a quarter of an hour, BENCH_ARGS='--divide 100' a minute
+bench-growth: ## does a message cost more with 100,000 queues, 10,000 connections, consumers or bindings, or 10 million messages than with few; an hour, BENCH_ARGS='--divide 100' two minutes
 	@.ci/setup bench
 	$(BIN)/python -m tests.bench.growth $(BENCH_ARGS)
 

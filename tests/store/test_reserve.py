@@ -122,6 +122,18 @@ def test_it_is_weighed_again_when_much_was_appended_and_when_there_is_space_agai
     assert world.look() == (True, True)
 
 
+def test_with_much_space_nothing_is_weighed_however_much_was_appended() -> None:
+    world = World()
+    world.until_low = 1_000_000
+    world.look()
+    world.send("q", 12)
+    world.until_low = 700_000
+    assert world.look() == (False, False) and world.weighing.walks == 0
+    world.until_low = 650_000
+    assert world.look() == (False, False) and world.weighing.walks == 1
+    assert world.reserve.left == 650_000 - kept(12)
+
+
 def test_what_is_on_its_way_since_counts_twice() -> None:
     world = World()
     world.send("q", 1)
