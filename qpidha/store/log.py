@@ -607,6 +607,8 @@ class Log:
         """
         if self.wal is not None and self.wal.keep >= self.limit:
             self._let_go(0, through)
+            if self._unmarked:  # Else the last ones would stay until more comes.
+                self._mark(self.wal, sync=False)
 
     def trim(self) -> None:
         """Let the oldest batches go that are too many."""
@@ -640,11 +642,16 @@ class Log:
         # fill with it.
         must_wait = must_sync or self._unwritten > BACKLOG
         if must_wait or self._unmarked > MARK_BYTES:
-            mark = wal.mark(sync=must_sync)
-            self._marks.append((mark, batch.last, must_sync, self._unmarked))
-            self._unmarked = 0
+            mark = self._mark(wal, sync=must_sync)
             if must_wait:
                 self._unsynced.append((mark, batch.first))
+
+    def _mark(self, wal: WriteAheadLog, *, sync: bool) -> int:
+        """Ask the disk to say when all that was sealed is written, or synced."""
+        mark = wal.mark(sync=sync)
+        self._marks.append((mark, self.last, sync, self._unmarked))
+        self._unmarked = 0
+        return mark
 
 
 def end_of(history: list[tuple[int, int]], last: int, epoch: int) -> int:

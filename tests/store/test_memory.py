@@ -305,6 +305,22 @@ def test_log_that_came_long_ago_leaves_memory_and_is_read_from_disk() -> None:
     assert in_memory(machine) == 10  # The last batch stays.
 
 
+def test_the_last_transient_content_leaves_memory_too_though_nothing_follows() -> None:
+    machine = Machine(log_memory=1 << 20, log_disk=1 << 20)
+    machine.broker.declare_queue("q")
+    for body in words(machine, 50):
+        machine.publish("q", body, durable=False)
+        machine.turn()
+    written, last = machine.log.written_to, machine.log.last
+    assert written < last - 40 and len(machine.log.recent) > 40
+    for step in range(1, 3):
+        machine.memory.tick(step * (SECOND + memory.RESTING))
+        machine.turn()
+        machine.turn()
+        assert machine.log.written_to == last and not machine.log.recent
+    assert len(machine.log._batches) == 1
+
+
 def test_log_stays_in_memory_if_the_disk_does_not_keep_it_as_long() -> None:
     machine = Machine(log_memory=1 << 20, log_disk=0)
     fill(machine, "q", 50)

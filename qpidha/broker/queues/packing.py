@@ -1,6 +1,6 @@
 """Packing: has the messages of long queues packed that wait for long, some a turn.
 
-Every two seconds it looks at the queues with more than `LONG` messages that are not packed,
+Every second it looks at the queues with more than `LONG` messages that are not packed,
 and packs in the turns that follow what was there at the look before, but for those that are next to
 be taken. So what a queue that is consumed from has is never packed, and a message that stays costs
 0.3 us for being packed once. What somebody asks for is unpacked and, when that was much, packed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PIECE = 5000
 """Queues that are looked at each second, to find long ones."""
-INTERVAL = 2 * SECOND
+INTERVAL = SECOND
 """A message waits for once to twice this before it is packed."""
 
 
