@@ -125,7 +125,7 @@ class Log(Protocol):
     committed: int
     retain_from: int
     messages: int
-    overtaken: int
+    probe: int
     elided: int
     unsealed: int
     has_more: bool

@@ -101,9 +101,13 @@ class Log:
         """
         self.must_sync = False
         """Whether something pending must survive a power cut; set by whoever records it."""
-        self.messages = self.overtaken = self.elided = 0
-        """How many messages on one queue were appended ever; how many of them were dequeued before
-        they were committed, and before they were sealed.
+        self.messages = self.elided = 0
+        """How many messages on one queue were appended ever, and how many of them were dequeued
+        before they were sealed.
+        """
+        self.probe = 0
+        """Becomes 0 when the message of this sequence is dequeued; below 0 it is to become that of
+        the next message.
         """
         self.unsealed = 0
         """How many of them are pending."""
@@ -167,7 +171,10 @@ class Log:
         self._run_queue = 0
         self.messages += 1
         self.unsealed += 1
-        return self.last + len(pending)
+        sequence = self.last + len(pending)
+        if self.probe < 0:
+            self.probe = sequence
+        return sequence
 
     def enqueue_shared(self, queues: tuple[int, ...], payload: bytes, expires: int) -> int:
         """Append one message on several queues."""
@@ -201,11 +208,12 @@ class Log:
     def dequeue(self, queue: int, sequence: int, cause: int = Cause.ACCEPTED) -> int:
         """Append that a message left; if it is not sealed yet, take it out of the batch instead."""
         pending = self._pending
+        if sequence == self.probe:
+            self.probe = 0
         # A message that was consumed before it was committed needs no commit any more: its sender
         # may be told at once (`consumed`). Not so one on several queues, of which this is one.
         if sequence > self.committed and sequence not in self._shared:
             self.consumed.append(sequence)
-            self.overtaken += 1
             slot = sequence - self.last - 1
             if slot >= 0:
                 # It is not sealed: no backup ever hears of it. The slot stays, for the sequences

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from qpidha.ha.gathering import DEPARTURES, NUMBERS, SAMPLE
+import pytest
+
+from qpidha.ha.gathering import DEPARTURES, NUMBERS, PROBES, SAMPLE, TIMES
 from tests.ha.test_snapshot import Pair
 
 
@@ -96,8 +98,8 @@ def confirm(pair: Pair, now: int) -> None:
 
 
 def consumers_are_quick(pair: Pair, now: int) -> int:
-    """Have messages consumed before the backup, which takes 1 ms, confirms them, until the primary
-    knows it; return how many that took.
+    """Have messages consumed soon, the backup takes 1 ms to confirm them, until the primary knows
+    it; return how many that took.
     """
     count = 0
     while not pair.primary.gathering.is_quick:
@@ -129,7 +131,7 @@ def test_a_message_waits_a_moment_where_messages_are_consumed_at_once() -> None:
     pair.primary.flush(now)
     pair.publish(b"consumed", "q0")
     assert turn(pair, now) == 0
-    assert pair.primary.next_deadline == now + MS
+    assert pair.primary.next_deadline == now + TIMES * MS
     pair.a.log.consumed.clear()
     consume_last(pair)
     assert pair.a.log.consumed == [pair.a.log.end]
@@ -139,8 +141,8 @@ def test_a_message_waits_a_moment_where_messages_are_consumed_at_once() -> None:
     pair.publish(b"kept", "q0")
     now += 10 * MS
     assert turn(pair, now) == 0
-    assert turn(pair, now + MS - 1) == 0
-    assert turn(pair, now + MS) == 2
+    assert turn(pair, now + TIMES * MS - 1) == 0
+    assert turn(pair, now + TIMES * MS) == 2
     pair.settle()
     assert pair.b.payloads("q0") == pair.a.payloads("q0") == [b"old", b"new", b"kept"]
 
@@ -170,9 +172,42 @@ def test_no_message_waits_any_more_where_that_was_of_no_use() -> None:
             pair.a.now = now
             pair.publish(b"kept", "q0")
             pair.primary.flush(now)
-            pair.a.now = now + MS
-            assert turn(pair, now + MS) == 1 or not pair.primary.gathering.is_quick
-            confirm(pair, now + 2 * MS)
+            pair.a.now = now + TIMES * MS
+            assert turn(pair, pair.a.now) == 1 or not pair.primary.gathering.is_quick
+            confirm(pair, pair.a.now + MS)
         assert count <= 2 * SAMPLE
-    samples = [round(count / SAMPLE) for count in took]
-    assert samples[1:] == [2, 3, 5], "one more than it rests"
+    # Each message is in one turn with what is left of the one before: every other one is followed.
+    rounds = [round(count / (2 * PROBES)) for count in took]
+    assert rounds[1:] == [2, 3, 5], "one more than it rests"
+
+
+def follow(pair: Pair, now: int, after: int) -> None:
+    """Have one message consumed so long after it came."""
+    pair.publish(b"followed", "q0")
+    pair.a.now = now
+    pair.primary.flush(now)
+    confirm(pair, now + MS)
+    consume_last(pair)
+    pair.a.now = now + after
+    pair.primary.flush(now + after)
+
+
+@pytest.mark.parametrize("after,quick", [(TIMES * MS, True), (TIMES * MS + 1, False)])
+def test_soon_is_a_few_times_what_backups_take_also_after_they_have_confirmed(
+    after: int, quick: bool
+) -> None:
+    pair = in_sync_with_a_message()
+    follow(pair, NOW, MS)  # From here on it is known what backups take.
+    for i in range(1, PROBES + 1):
+        follow(pair, NOW + i * 100 * MS, after)
+    assert pair.primary.gathering.is_quick is quick
+
+
+def test_a_message_that_nobody_takes_is_followed_for_that_long_only() -> None:
+    pair = in_sync_with_a_message()
+    for i in range(PROBES):
+        pair.publish(b"kept", "q0")
+        pair.a.now = NOW + i * 100 * MS
+        pair.primary.flush(pair.a.now)
+        confirm(pair, pair.a.now + MS)
+    consumers_are_quick(pair, NOW + 10_000 * MS)

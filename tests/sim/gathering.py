@@ -25,9 +25,9 @@ def gathering(run: Any) -> Iterator[None]:
     if chance.random() >= SHARE:
         yield
         return
-    former = gathering_module.SAMPLE, gathering_module.TRY, gathering_module.SHARE
+    former = gathering_module.PROBES, gathering_module.SAMPLE, gathering_module.SHARE
     try:
-        gathering_module.SAMPLE, gathering_module.TRY, gathering_module.SHARE = 1, 0, 0
+        gathering_module.PROBES, gathering_module.SAMPLE, gathering_module.SHARE = 1, 1, 0
         yield
     finally:
-        gathering_module.SAMPLE, gathering_module.TRY, gathering_module.SHARE = former
+        gathering_module.PROBES, gathering_module.SAMPLE, gathering_module.SHARE = former
