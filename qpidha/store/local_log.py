@@ -1004,7 +1004,15 @@ def _copy(queue: Queue, other: Queue, after: int, last: int) -> None:
             other.restate(number, message.delivery_count, message.annotations)
         if number in queue.delayed:
             other.postpone(number, queue.delayed[number])
-    if other.window is not None and queue.window is not None:
+    # What is set aside follows no policy: it may know other keys than are asked for by now.
+    known, asked = queue.spec.dedup, other.spec.dedup
+    if (
+        queue.window is not None
+        and other.window is not None
+        and known is not None
+        and asked is not None
+        and known.by == asked.by
+    ):
         for keys, numbers in queue.window.parts(KEYS_IN_RECORD):
             other.window.restore(keys, numbers)
 

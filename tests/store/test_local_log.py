@@ -13,6 +13,7 @@ import pytest
 from qpidha.amqp.peer.sasl import Users
 from qpidha.broker.broker import Broker
 from qpidha.broker.credit import SLOW_DISK
+from qpidha.broker.policy import policy_asked_for
 from qpidha.broker.queues import level as level_module
 from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.broker.queues.queue import Queue
@@ -37,7 +38,7 @@ from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
 from qpidha.store.recovery import fold, snapshot_messages, snapshot_objects
 from qpidha.store.write_ahead_log import Marks
-from tests.broker.parts import a_taker
+from tests.broker.parts import a_taker, remembered
 from tests.sim.disk import FakeDisk, Files
 
 DURABLE = build("d", header={"durable": True})
@@ -889,6 +890,41 @@ def test_a_queue_that_was_lowered_remembers_what_it_had() -> None:
     go_on(member)
     queue = member.restarted().broker.queues["q"]
     assert queue.window is not None and queue.window.find(once) is not None
+
+
+@pytest.mark.usefixtures("slices")
+@pytest.mark.parametrize("changes", [["message-id"], ["x-key"], ["x-key", "message-id"]])
+def test_what_is_taken_back_is_remembered_by_all_brokers_alike(changes: list[str]) -> None:
+    member = Member()
+    queue, _ = member.broker.declare_queue("q", durable=True, arguments={})
+    raise_to(member, queue, "configuration")
+    member.broker.set_policy(policy_asked_for("p", "q", {"dedup": "message-id"}))
+    go_on(member)
+    for number in range(50):
+        keys = {"properties": {"message_id": f"{number}"}, "annotations": {"x-key": f"k{number}"}}
+        body = build("", header={"durable": True}, **keys)
+        member.broker.publish("", "q", body, headers=dict)
+    queue.dequeue(queue.messages[min(queue.messages)])  # It is remembered by its key alone.
+    member.settled()
+    raise_to(member, queue, "all")
+    while not queue.unrecorded[0]:
+        go_on(member, 1)
+    member.settled()
+    for by in changes:
+        member.broker.set_policy(policy_asked_for("p", "q", {"dedup": by, "dedup_window": 1000}))
+    member.settled()
+    member = member.restarted()
+    queue = member.broker.queues["q"]
+    raise_to(member, queue, "all")
+    go_on(member)
+    assert queue.options.replicate == "all"
+    known = remembered(queue.window)
+    other = Member(main=member.main, passive=True).broker.queues["q"]
+    assert known == remembered(other.window)
+    # Of other keys, those of what was recorded before are not known: nobody went on to recall them.
+    most = [f"s:{number}" if by == "message-id" else f"s:k{number}" for number in range(50)]
+    assert [key for key, _ in known] == most[-len(known) :]
+    assert len(known) == 50 or (by != "message-id" and len(known) > 20)
 
 
 @pytest.mark.usefixtures("slices")

@@ -147,6 +147,10 @@ class IntoLog(LevelWalk):
             [message.expires for message in found],
         )
         for message in found:
+            if queue.window is not None:
+                # As the others do when they apply this. Perhaps it came before the policy that has
+                # it remembered.
+                queue.window.remember(queue.window.key(message.body()), message.sequence)
             if message.delivery_count or message.annotations or message.sequence in queue.delayed:
                 sequence = log_writer.append(queue.state_of(message))
         queue.unrecorded = (self._place, self._last)
