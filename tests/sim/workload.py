@@ -77,6 +77,7 @@ class Run(Network):
         draw_crossing(plan, seed)
         self.facts = Facts(levels=bool(plan.levels), valued=plan.valued, first=QUEUES[0])
         self.memory = Memory(self) if plan.remembers else None
+        self.crossed: dict[str, dict[tuple[str, int], int]] = {}
         self.keeping: Keeping | None = None
         self.injected: dict[str, int] = {}
         self.promotions = 0
@@ -521,7 +522,7 @@ class Run(Network):
         primary = machine.node.cluster.primary if machine.node.cluster is not None else None
         if primary is not None:
             checkers.counted_was_said(machine, machine.node.cluster)
-            checkers.limits_hold(self.plan.limits, machine)
+            checkers.limits_hold(self.plan.limits, self.crossed, machine)
             check_values(self.plan.valued, machine)
             epoch = primary.in_sync.epoch
             if self.plan.levels:
