@@ -360,7 +360,9 @@ class Run(Network):
         if self.plan.limits:
             self._make_room()
         self._wait(
-            lambda: all(sender.is_done for sender in senders), "the senders have not finished"
+            lambda: all(sender.is_done for sender in senders),
+            "the senders have not finished",
+            lambda: sum(sender.accepted for sender in senders),
         )
         for client in self.clients:
             client.stop()
@@ -446,9 +448,14 @@ class Run(Network):
             if not queue.name.startswith(KEPT)
         )
 
-    def _wait(self, condition: Any, otherwise: str) -> None:
-        deadline = self.world.now + PATIENCE
+    def _wait(
+        self, condition: Callable[[], bool], otherwise: str, progress: Callable[[], int] = int
+    ) -> None:
+        """Have it come true, in PATIENCE since anything was done towards it."""
+        done, deadline = 0, self.world.now + PATIENCE
         while not condition():
+            if progress() > done:
+                done, deadline = progress(), self.world.now + PATIENCE
             if self.world.now > deadline:
                 raise Violation(f"stuck: {otherwise}: {self.states()}")
             self.world.run_for(50 * MILLISECOND)
