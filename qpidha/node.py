@@ -769,8 +769,10 @@ class Node:
         """Let senders wait, and then refuse messages, before there is no space left to keep them,
         and nothing else can be kept either.
         """
+        near = event.short and not event.low
         left = (
-            f"{event.free >> 20} MiB left for data-dir, disk-free-limit is "
+            f"{event.free >> 20} MiB left for data-dir, "
+            f"{'little more than disk-free-limit, which' if near else 'disk-free-limit'} is "
             f"{self.settings.disk_free_limit >> 20} MiB"
         )
         was_low, self._is_disk_low = self._is_disk_low, event.low

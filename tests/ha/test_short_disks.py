@@ -80,6 +80,7 @@ def test_senders_wait_or_are_refused_for_whichever_disk_is_worst(
     backups.clear()
     refused, waits = told()
     assert refused == "" and waits.startswith("the disk is nearly full: 60 MiB")
+    assert "little more than disk-free-limit, which is 50 MiB" in waits
     node.step([DiskSpaceChanged(low=True, free=40 << 20)], 1)
     refused, waits = told()
     assert refused == waits and waits.startswith("the disk is nearly full: 40 MiB")
