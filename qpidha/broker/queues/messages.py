@@ -143,7 +143,9 @@ class Segment:
 
     def is_same(self, payloads: Mapping[int, bytes]) -> bool:
         """Whether the bodies, which are in memory, are these."""
-        found = [payloads.get(sequence, b"") for sequence in self.sequences]
+        if not all(map(payloads.__contains__, self.sequences)):
+            return False
+        found = [payloads[sequence] for sequence in self.sequences]
         is_alike = b"".join(found) == self.payload[self.gone :]  # type: ignore[index]
         return is_alike and all(map(eq, map(len, found), self.sizes))
 

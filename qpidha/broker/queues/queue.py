@@ -1619,12 +1619,12 @@ class Queue(Backlog):
         self._host.runnable[self] = None
 
     def wake(self, consumer: Consumer | None = None) -> None:
-        """Have this queue dispatched at the end of the turn, if there is something to hand out: a
-        consumer has credit again, or what was with one has come back.
+        """Have this queue dispatched at the end of the turn, if there is something to hand out, or
+        to say that a search is over: a consumer has credit again, or what was with one is back.
         """
         if consumer is not None:
             self.dispatcher.wake(consumer)
-        if self.messages or self.dispatcher.heeds:
+        if self.messages or self.dispatcher.heeds or self.is_searching:
             self._host.runnable[self] = None
 
     def dispatch(self, now: int) -> None:

@@ -277,6 +277,12 @@ def test_what_waits_long_is_packed_but_for_the_next_ones_and_delivered_as_it_cam
         assert taker.bodies == list("abcdefghijkl")
 
 
+def test_a_message_without_bytes_is_not_let_go_of_to_where_it_is_not() -> None:
+    segment = Segment([1, 2, 3], [1, 0, 1], [0, 0, 0], b"ab")
+    assert segment.is_same({1: b"a", 2: b"", 3: b"b"})
+    assert not segment.is_same({1: b"a", 3: b"b"})
+
+
 def test_what_was_unpacked_is_packed_again() -> None:
     _, broker, queue = a_long_queue()
     packer = Packing(broker.queues)

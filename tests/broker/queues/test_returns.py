@@ -110,3 +110,19 @@ def test_what_consumers_of_a_local_queue_had_is_given_back_on_a_broker_that_is_d
     other = a_taker(local, 100)
     broker.dispatch(1)
     assert other.bodies == list("1234")
+
+
+def test_who_waits_for_what_comes_back_hears_that_it_is_over_also_when_nothing_is_left(
+    scene: tuple[Broker, Queue, list[Taker], Tape],
+) -> None:
+    broker, queue, takers, _ = scene
+    go(broker, queue, takers)
+    other = a_taker(queue, 1)
+    broker.dispatch(1)
+    assert broker.returns.holds(queue) and queue.is_searching
+    for message in queue.messages_after(0, 1000):
+        queue.dequeue(message)
+    while broker.returns:
+        broker.dispatch(1)
+    broker.dispatch(1)
+    assert not queue.is_searching and other.searches == 1
