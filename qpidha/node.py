@@ -1412,6 +1412,8 @@ class Node:
             self.stopping = True
             self._ends_log = self.wal is not None and not failed
             self.federation.stop()
+            if self.cluster is not None and not failed:
+                self.cluster.stop()
             if self.wal is not None:
                 self._tell_set_aside(self.wal.set_aside)  # Nobody may look here again.
             for connection in list(self.streams.by_id.values()):

@@ -699,8 +699,14 @@ class Cluster:
                 "demoted by the cluster manager meanwhile", "promote it again if that was not meant"
             )
         if self.primary is not None:
+            self.primary.send_rest()
             self.step_down("demoted by the cluster manager")
         reply(None)
+
+    def stop(self) -> None:
+        """This broker is about to end its connections."""
+        if self.primary is not None:
+            self.primary.send_rest()
 
     # -- time -------------------------------------------------------------------------------------
 

@@ -505,6 +505,14 @@ class Primary:
         self._plan_committed(now)
         self._note_waiting(now)
 
+    def send_rest(self) -> None:
+        """Seal and send what gathers, for no later turn would: this broker stops, or another one is
+        to be primary.
+        """
+        if self.log.has_pending:
+            self.log.seal()
+            self._send(self.port.now)
+
     def _note_waiting(self, now: int) -> None:
         """Note since when something is awaited, and from whom."""
         log = self.log

@@ -66,6 +66,18 @@ def test_a_departure_that_somebody_waits_for_leaves_at_once() -> None:
     assert pair.primary.gathering.until == 0
 
 
+def test_a_departure_leaves_before_the_primary_stops() -> None:
+    pair = in_sync_with_a_message()
+    consume(pair)
+    assert turn(pair, NOW) == 0
+    pair.primary.send_rest()
+    while pair.carry_one():
+        pass
+    assert pair.b.log.last == pair.a.log.end
+    pair.settle()
+    assert pair.b.payloads("q0") == pair.a.payloads("q0") == [b"new"]
+
+
 def test_a_departure_leaves_at_once_with_whatever_else_is_recorded() -> None:
     pair = in_sync_with_a_message()
     consume(pair)

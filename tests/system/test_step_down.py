@@ -1,12 +1,14 @@
 """A primary that hung and finds another in its place steps down, and had accepted nothing
-meanwhile.
+meanwhile; one that steps down in good order has told the others everything.
 """
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
-from tests.system.clients import browse, wait_browse
+from tests.system.clients import browse, connect, wait_browse
 from tests.system.cluster import wait_for
 from tests.system.failover_clients import SILENT, FailoverSender, first_gap
 
@@ -73,3 +75,30 @@ def test_a_stopped_primary_steps_down_when_it_goes_on(a_cluster, promoted):
     for backup in (cluster[0], cluster[2]):
         wait_browse(backup, "q", bodies)
     assert cluster[0].status()["epoch"] == cluster[1].status()["epoch"]
+
+
+@pytest.mark.parametrize("how", ["demoted", "stopped"])
+@pytest.mark.parametrize("kept", [{}, {"no_data_dir": ""}], ids=["on disk", "in memory"])
+def test_what_was_consumed_just_before_a_primary_went_in_good_order_is_not_there_again(
+    a_cluster, how, kept
+):
+    """Messages that were sent settled leave with a record that nobody waits for."""
+    cluster = a_cluster(3, **kept)
+    for broker, heir in ((0, 1), (1, 2)):
+        cluster[broker].declare_queue(f"q{broker}")
+        with connect(cluster[broker]) as client:
+            sender = client.sender(f"q{broker}")
+            for number in range(300):
+                sender.send_nowait(f"{number}")
+            sender.flush()
+            receiver = client.receiver(f"q{broker}", credit=300, settled=True)
+            assert [receiver.receive().body for _ in range(300)]
+            if how == "demoted":
+                cluster[broker].call("demote")
+            else:
+                cluster[broker].signal(signal.SIGTERM)
+                cluster[broker].process.wait()
+                cluster[broker].restart()
+        cluster.promote(heir)
+        cluster.wait_settled(heir)
+        assert browse(cluster[heir], f"q{broker}") == []
