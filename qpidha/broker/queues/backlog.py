@@ -13,6 +13,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol
 
+from qpidha.broker.queues.apart import Apart, WithApart
 from qpidha.broker.queues.limits import UNLIMITED
 from qpidha.broker.queues.messages import Messages
 from qpidha.broker.queues.ordering import Fifo
@@ -57,17 +58,15 @@ class Watch(Protocol):
         """A message is given back otherwise than it was."""
 
 
-class Backlog:
+class Backlog(WithApart):
     """The messages of one queue."""
 
     __slots__ = (
-        "_make_ordering",
         "_page_out_above",
         "_use",
         "acquired",
         "bytes",
         "bytes_departed",
-        "bytes_forgotten",
         "delayed",
         "departed",
         "heeds",
@@ -78,12 +77,15 @@ class Backlog:
         "ordering",
         "own_numbers",
         "paged_out",
-        "recorded",
-        "released",
         "stays",
-        "unrecorded",
         "watch",
     )
+
+    bytes_forgotten = Apart[int]()
+    recorded = Apart[int]()
+    released = Apart[int]()
+    unrecorded = Apart[tuple[int, int]]()
+    _make_ordering = Apart["Callable[[Messages], Ordering]"]()
 
     def __init__(
         self,
@@ -92,6 +94,7 @@ class Backlog:
         use: MemoryUse,
         make_ordering: Callable[[Messages], Ordering],
     ) -> None:
+        super().__init__()
         self._use = use
         self._make_ordering = make_ordering
         self.logged = logged

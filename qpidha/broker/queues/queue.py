@@ -47,6 +47,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from qpidha.broker.queues.alerts import Alerts
+from qpidha.broker.queues.apart import Apart
 from qpidha.broker.queues.arrivals import Arrival, Arrivals
 from qpidha.broker.queues.backlog import Backlog, Watch
 from qpidha.broker.queues.dead_letters import BY_CONSUMER, REASONS
@@ -54,6 +55,7 @@ from qpidha.broker.queues.dedup import Window
 from qpidha.broker.queues.dispatch import MAX_CONSUMERS, RoundRobin, SingleActive
 from qpidha.broker.queues.groups import ByGroup
 from qpidha.broker.queues.intake import Intake
+from qpidha.broker.queues.lifetime import Lifetime
 from qpidha.broker.queues.limits import REJECT_DEAD_LETTER, RING_STRICT, SELF_DESTRUCT, UNLIMITED
 from qpidha.broker.queues.log_writer import BothLogs
 from qpidha.broker.queues.priority import Priority
@@ -239,65 +241,66 @@ class Queue(Backlog):
         "_host",
         "_local",
         "_noted_until",
-        "_own_arrivals",
         "alerts",
         "bindings",
         "crossing",
         "crossing_bytes",
-        "transacted_in",
-        "transacted_in_bytes",
-        "transacted_out",
-        "transacted_out_bytes",
         "consumers",
-        "deduplicated",
         "deleted",
         "dispatcher",
         "durable",
-        "ends_empty",
         "enqueued",
         "fast_path_bytes",
         "fast_path_limit",
-        "flow_stops",
         "free_count",
         "inherited",
         "intake",
-        "is_closed",
         "is_copy",
         "is_judged",
         "is_leaving",
         "is_replica",
-        "is_rising",
         "is_searching",
         "is_stopped",
-        "is_used",
         "is_watched",
-        "keeper",
-        "lifetime",
         "local_writer",
         "log_writer",
         "max_bytes",
         "max_count",
         "may_expire",
         "name",
-        "not_rerouted",
         "notes",
         "options",
-        "owner",
-        "refused",
-        "ring",
         "senders",
         "spec",
         "syncs",
-        "timeout",
         "times",
         "uid",
         "unplaced",
-        "uuid",
         "waiting",
         "waits_for",
-        "why_unplaced",
         "window",
     )
+
+    deduplicated = Apart[int]()
+    ends_empty = Apart[bool]()
+    flow_stops = Apart[int]()
+    is_closed = Apart[bool]()
+    is_rising = Apart[bool]()
+    is_used = Apart[bool]()
+    keeper = Apart[str]()
+    lifetime = Apart[Lifetime]()
+    not_rerouted = Apart[int]()
+    _own_arrivals = Apart[Arrivals | None]()
+    owner = Apart[object | None]()
+    refused = Apart[int]()
+    ring = Apart[bool]()
+    timeout = Apart[int]()
+    transacted_in = Apart[int]()
+    transacted_in_bytes = Apart[int]()
+    transacted_out = Apart[int]()
+    transacted_out_bytes = Apart[int]()
+    uuid = Apart[str]()
+    why_unplaced = Apart[str]()
 
     def __init__(
         self, uid: int, options: QueueDeclared, host: QueueHost, *, spec: QueueSpec, logged: bool
@@ -325,7 +328,7 @@ class Queue(Backlog):
         """Whether it ever had a user; kept for queues that end when their users have left."""
         self.window = None if spec.dedup is None else Window(spec.dedup)
         """What this queue remembers of the messages it had; None if it takes messages twice."""
-        self.owner: object | None = None
+        self.owner = None
         self.dispatcher = _dispatch_of(spec)
         self.consumers = self.dispatcher.consumers
         self._begin_flow()
@@ -382,7 +385,7 @@ class Queue(Backlog):
         self.crossing_bytes = 0
         self._local = 0
         """The number of the last message that is not logged."""
-        self._own_arrivals: Arrivals | None = None
+        self._own_arrivals = None
         """When such numbers were given; None before the first."""
         self._noted_until = 0
         """From this time on it is to be noted of such a number."""
