@@ -72,6 +72,10 @@ CATCH_UP_WINDOW = 1 << 18
 wait for that. Four times as much filled a backup no faster, and publishers waited half as long
 again.
 """
+BATCH_BYTES = 1 << 10
+"""So much of that window each batch takes at least: small ones cost both sides 15 to 25 us each."""
+BATCHES_A_TURN = 64
+"""Batches that are sent to it in one turn."""
 LAST_CHANCE = 100_000_000
 """For how long a backup that seems to have stalled is still listened to, in ns: what it said may
 wait in our own socket.
@@ -646,6 +650,9 @@ class Primary:
         window = self.window if backup.required else self.catch_up_window
         if backup.cursor <= log.last and backup.flight_bytes < window:
             credit = port.credit(backup.connection_id)
+            if not backup.required:
+                most = 1 + window // BATCH_BYTES - len(backup.flight)
+                credit = min(credit, BATCHES_A_TURN, most)
             for batch in log.batches(backup.cursor):
                 if credit <= 0 or backup.flight_bytes >= window:
                     break

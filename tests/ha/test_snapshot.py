@@ -12,8 +12,11 @@ from qpidha.ha.backup import Backup
 from qpidha.ha.in_sync import InSyncSet, SavedState
 from qpidha.ha.peers import Peer
 from qpidha.ha.primary import (
+    BATCH_BYTES,
+    BATCHES_A_TURN,
     BATCHES_IN_FLIGHT,
     BYTES_IN_FLIGHT,
+    CATCH_UP_WINDOW,
     CHUNKS_IN_FLIGHT,
     LARGE_BATCH,
     WINDOW,
@@ -306,6 +309,23 @@ def test_what_is_on_its_way_to_a_backup_that_confirms_nothing_is_bounded() -> No
     assert pair.primary.backups["b"].flight_bytes < WINDOW + LARGE_BATCH + 2_000_000
     pair.settle()
     assert len(pair.b.payloads("q0")) == len(pair.a.payloads("q0")) == 100
+
+
+def test_a_backup_that_catches_up_gets_so_many_small_batches_in_a_turn_and_not_all() -> None:
+    pair = Pair(log_memory=100_000)
+    pair.a.log.limit = 1 << 30
+    pair.subscribe()
+    most = 1 + CATCH_UP_WINDOW // BATCH_BYTES
+    for number in range(2 * most):
+        pair.publish(b"%d" % number, "q0")
+        pair.a.log.seal()
+    sent = [0]
+    for turn in range(1, 10):
+        pair.primary.flush(turn)
+        sent.append(sum(isinstance(decode(data), Logged) for data in pair.a.said))
+    assert sent == [min(turn * BATCHES_A_TURN, most) for turn in range(10)]
+    pair.settle()
+    assert pair.b.payloads("q0") == pair.a.payloads("q0")
 
 
 def test_small_messages_gather_while_a_backup_is_busy() -> None:
