@@ -65,7 +65,7 @@ from qpidha.management.redirects import as_told, client_addresses, described, el
 from qpidha.management.report import cluster_report, standalone_report
 from qpidha.management.requests import Requests
 from qpidha.model.broker_states import IN_SYNC_STATES, BrokerStatus
-from qpidha.model.duration import SECOND
+from qpidha.model.duration import MILLISECOND, SECOND
 from qpidha.model.effects import (
     Admitted,
     Announce,
@@ -171,6 +171,12 @@ def _fitting(settings: Settings, memory_limit: int) -> Settings:
     return replace(settings, ha_flow_bytes=flow)
 
 
+REST = 4 * MILLISECOND
+"""How long a walk through a queue, and a checkpoint, rest after a step: all brokers do the same at
+the same time, several on one host perhaps, and their clients wait for each step.
+"""
+
+
 def check_patterns(settings: Settings) -> None:
     """Raise InvalidArgument for patterns of nodes that no broker can follow."""
     NodePatterns(settings.queue_patterns, settings.topic_patterns)
@@ -209,6 +215,8 @@ class Node:
         self.certificate_end = certificate_end
         self.make_uuid = make_uuid
         self.now = self.next_deadline = self.dialled = 0
+        self._walk_at = self._part_at = 0
+        """When walks through queues go on at the earliest, and the checkpoint that is written."""
         self.effects: list[Effect] = []
         self.streams = Streams(self._isolate)
         self._is_disk_low = False
@@ -396,7 +404,7 @@ class Node:
             broker.pause_delivery(cluster is not None and not cluster.may_deliver)
             broker.dispatch(self.now)
             if broker.walks:
-                broker.go_on_walking(log.committed)
+                self._go_on_walking()
             if broker.crossings.is_busy:
                 broker.go_on_crossing(self.pending.committed)
         self.lines.renew()
@@ -428,7 +436,7 @@ class Node:
         if broker.log_writer is not None:
             self.measures.commits.turn(log.last, self.pending.committed, self.now)
         if self.checkpointer is not None:
-            self.checkpointer.turn(self._applied())
+            self._write_checkpoint(self.checkpointer)
         if self.reserve is not None and self.reserve.look():
             self._heed_reserve(self.reserve)
         if self._ends_log and self.wal is not None:
@@ -446,6 +454,19 @@ class Node:
         self.next_deadline = self._deadline()
         return self._take_effects()
 
+    def _go_on_walking(self) -> None:
+        """Go on with walks through queues, unless they rest."""
+        committed = self.log.committed
+        if self.now >= self._walk_at:
+            if self.broker.has_walk(committed):
+                self._walk_at = self.now + REST
+            self.broker.go_on_walking(committed)
+
+    def _write_checkpoint(self, checkpointer: Checkpointer) -> None:
+        """Go on with a checkpoint, unless it rests."""
+        if checkpointer.turn(self._applied(), rests=self.now < self._part_at):
+            self._part_at = self.now + REST
+
     def _deadline(self) -> int:
         """Return when the next turn is due, 0 for never."""
         broker, cluster, checkpointer = self.broker, self.cluster, self.checkpointer
@@ -453,7 +474,7 @@ class Node:
         has_more = (
             broker.runnable
             or broker.returns
-            or broker.may_walk(self.log.committed)
+            or broker.is_behind
             or (broker.crossings.is_busy and broker.may_cross(self.pending.committed))
         )
         is_pressed = (
@@ -462,14 +483,20 @@ class Node:
             or self.replication.has_more
             or self.lines.goes_on(self.streams.rests)
             or self.streams.is_behind
-            or (checkpointer is not None and checkpointer.is_busy)
             or (self.local is not None and (self.local.pending or self.local.is_busy))
             or self.memory.is_busy
         )
         deadline = self.now if is_pressed else self.streams.first_deadline
         timed = 0 if self.streams.frozen else broker.next_deadline
+        walk_at = part_at = 0
+        if broker.has_walk(self.log.committed) and not self.streams.frozen:
+            walk_at = max(self._walk_at, self.now)
+        if checkpointer is not None and checkpointer.is_busy:
+            part_at = max(self._part_at, self.now) if checkpointer.may_rest else self.now
         for other in (
             timed,
+            walk_at,
+            part_at,
             cluster.next_deadline if cluster is not None else 0,
             checkpointer.next_deadline if checkpointer is not None else 0,
             self.memory.next_deadline,

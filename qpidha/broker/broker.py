@@ -640,10 +640,17 @@ class Broker(State):
             self.walks.append(walk)
 
     def may_walk(self, committed: int) -> bool:
-        """Whether there is something to be done in the next turn."""
-        return bool(self._left_behind or self.to_follow) or any(
-            self._is_committed(walk.sequence, committed) for walk in self.walks
-        )
+        """Whether there is something to be done in the next turn, or soon."""
+        return self.is_behind or self.has_walk(committed)
+
+    def has_walk(self, committed: int) -> bool:
+        """Whether a walk through a queue can go on."""
+        return any(self._is_committed(walk.sequence, committed) for walk in self.walks)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether queues are to end, or to follow policies, in the next turn."""
+        return bool(self._left_behind or self.to_follow)
 
     def _is_committed(self, place: int, committed: int) -> bool:
         """Whether a place is committed, in the local log, in the other one, or in both."""

@@ -95,6 +95,8 @@ class Checkpointer:
         self._retry_at = 0
         """Before no checkpoint is begun, as one was given up."""
         self._point = 0
+        self._written = self._before = 0
+        """Bytes of the checkpoint that is being written, and of the log when it began."""
         self._next = 1
         """At the first turn: a start may have found a write-ahead log that is worth a checkpoint.
         """
@@ -186,8 +188,10 @@ class Checkpointer:
             and not log.has_pending
         )
 
-    def turn(self, applied: int) -> None:
-        """End of a turn: `applied` is how far the model has the log."""
+    def turn(self, applied: int, *, rests: bool = False) -> bool:
+        """End of a turn: `applied` is how far the model has the log. Return whether a part of a
+        checkpoint was written; none is if it `rests`, unless the log grows too fast for that.
+        """
         # A body may leave memory when its frame can be read back and the message is in the state: a
         # part of a snapshot as soon as it is written, a batch also applied.
         recent, chunks, answered = self._log.recent, self._log.chunks, self._log.answered_mark
@@ -199,8 +203,19 @@ class Checkpointer:
         self._throttle()
         if self._is_wanted and not self._log.has_pending and not self._wal.is_snapshotting:
             self.checkpoint(applied)
-        if self.is_busy:
-            self._write_chunk(applied)
+        if not self.is_busy or (rests and self.may_rest):
+            return False
+        self._write_chunk(applied)
+        return True
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether the checkpoint that is being written grows faster than the log, so that it may
+        take its time.
+        """
+        if DISK_FREE_LIMIT in self._broker.credit.withheld:
+            return False
+        return self._written >= 2 * (self._wal.live_size - self._before)
 
     @property
     def _has_too_much(self) -> bool:
@@ -291,6 +306,7 @@ class Checkpointer:
         self._wal.begin_checkpoint(log.epoch_of(applied), applied, history, last=log.last)
         self._snapshot = self._parts(applied)
         self._point = applied
+        self._written, self._before = 0, self._wal.live_size
 
     def _parts(self, point: int) -> Iterator[tuple[bytes, Held]]:
         for data in snapshot_objects(self._broker):
@@ -336,6 +352,7 @@ class Checkpointer:
             self._give_up()
             return
         self._chunk = (self._wal.chunk(data), held)
+        self._written += len(data)
         self._unsynced += len(data)
         is_due = self._unsynced >= SYNC_BYTES
         if is_due:

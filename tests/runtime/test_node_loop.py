@@ -7,6 +7,7 @@ import time
 
 from qpidha.broker.queues import remains, returns
 from qpidha.model.events import Stalled, StopRequested, Tick
+from qpidha.node import REST
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.node_loop import NodeLoop
 from tests.amqp.builders import a_node
@@ -180,6 +181,27 @@ def test_a_node_has_its_next_turn_at_once_while_queues_of_an_owner_are_to_end(mo
     node.step([], HOUR)
     node.step([], HOUR)
     assert not broker.queues and not node.next_deadline
+
+
+def test_a_node_rests_between_the_steps_of_a_walk(monkeypatch):
+    monkeypatch.setattr("qpidha.broker.broker.WALKED_A_TURN", 2)
+    node = a_node()
+    node.start(HOUR)
+    queue, _ = node.broker.declare_queue("q")
+    for _ in range(7):
+        node.broker.publish("", "q", b"m", headers=dict)
+    node.step([], HOUR)
+    purge = node.broker.purge("q")
+    assert len(queue.messages) == 5
+    now = HOUR + SECOND
+    for left in (3, 1):
+        node.step([], now)
+        assert len(queue.messages) == left and node.next_deadline == now + REST
+        node.step([], now + REST - 1)
+        assert len(queue.messages) == left and node.next_deadline == now + REST
+        now += REST
+    node.step([], now)
+    assert purge.is_over and not queue.messages
 
 
 def test_the_clock_never_goes_back():

@@ -224,6 +224,38 @@ def test_a_checkpoint_that_the_disk_has_no_space_for_is_given_up_and_nothing_is_
     assert machine.restart("lose").bodies("q") == [*before, b"later"]
 
 
+def a_long_checkpoint() -> Machine:
+    """One of some parts that has begun."""
+    machine = Machine(log_disk=0)
+    machine.broker.declare_queue("q", durable=True)
+    for _ in range(40):
+        machine.publish("q", *words(40, b"x" * 90))
+        machine.turn()
+    machine.checkpointer.checkpoint(machine.log.last)
+    machine.turn()
+    assert machine.checkpointer.is_busy
+    return machine
+
+
+def test_a_checkpoint_may_rest_while_the_log_grows_no_faster() -> None:
+    machine = a_long_checkpoint()
+    assert not machine.checkpointer.turn(machine.log.last, rests=True)
+    assert machine.checkpointer.is_busy
+    assert machine.checkpointer.turn(machine.log.last)
+    while machine.checkpointer.may_rest:
+        machine.publish("q", *words(40, b"x" * 90))
+        machine.log.seal()
+    while machine.disk.pump():
+        pass
+    assert machine.checkpointer.turn(machine.log.last, rests=True)
+
+
+def test_a_checkpoint_that_senders_wait_for_does_not_rest() -> None:
+    machine = a_long_checkpoint()
+    machine.broker.credit.withhold(DISK_FREE_LIMIT, "too little")
+    assert machine.checkpointer.turn(machine.log.last, rests=True)
+
+
 def test_a_checkpoint_that_is_given_up_leaves_no_empty_segment() -> None:
     machine = Machine(log_disk=0)
     machine.broker.declare_queue("q", durable=True)
