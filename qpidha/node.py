@@ -324,6 +324,8 @@ class Node:
         self.services[QUEUE_STREAMS] = self.replication.channels
         self._ends_log = False
         """Whether this turn is the last one of a stop in good order."""
+        self._had = 0
+        """The end of the log when this turn began."""
         self._policies = policies
         """Those with which a cluster begins."""
         self.refused: dict[str, dict[str, object]] = {}
@@ -373,6 +375,7 @@ class Node:
         if self.wal is not None:
             self.wal.now = now
         try:
+            self._had = self.log.last
             if self.streams.is_behind:
                 self._hear_put_off()
             for event in events:
@@ -418,7 +421,9 @@ class Node:
             self._settle_local()
         if self.local is not None:
             decides = broker.log_writer is not None
-            self.local.seal(log.end if decides and log.has_pending else 0)
+            # A backup that needs a snapshot has what was appended before sealed within the turn.
+            has_appended = log.has_pending or log.last > self._had
+            self.local.seal(log.end if decides and has_appended else 0)
         if self._ends_log:
             log.seal()  # No later turn would.
         if cluster is not None:
