@@ -215,8 +215,10 @@ class Node:
         self.certificate_end = certificate_end
         self.make_uuid = make_uuid
         self.now = self.next_deadline = self.dialled = 0
-        self._walk_at = self._part_at = 0
-        """When walks through queues go on at the earliest, and the checkpoint that is written."""
+        self._walk_at = self._part_at = self._tick_at = 0
+        """When walks through queues go on at the earliest, the checkpoint that is written, and what
+        the broker does at its time.
+        """
         self.effects: list[Effect] = []
         self.streams = Streams(self._isolate)
         self._is_disk_low = False
@@ -493,6 +495,8 @@ class Node:
         )
         deadline = self.now if is_pressed else self.streams.first_deadline
         timed = 0 if self.streams.frozen else broker.next_deadline
+        if timed:
+            timed = max(timed, self._tick_at)
         walk_at = part_at = 0
         if broker.has_walk(self.log.committed) and not self.streams.frozen:
             walk_at = max(self._walk_at, self.now)
@@ -739,7 +743,10 @@ class Node:
         self.streams.tick(now)
         self.audit.tick(now)
         if not self.streams.frozen:
-            self.broker.tick(now)
+            if now >= self._tick_at:
+                self.broker.tick(now)
+                if 0 < self.broker.next_deadline <= now:
+                    self._tick_at = now + REST  # There is more than one turn may do.
             self.federation.tick(now)
         if self.cluster is not None:
             self.cluster.tick(now)

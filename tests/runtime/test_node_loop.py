@@ -204,6 +204,26 @@ def test_a_node_rests_between_the_steps_of_a_walk(monkeypatch):
     assert purge.is_over and not queue.messages
 
 
+def test_a_node_rests_between_looks_at_what_is_due_at_once(monkeypatch):
+    monkeypatch.setattr("qpidha.broker.broker.LOOKED_A_TURN", 2)
+    monkeypatch.setattr("qpidha.broker.queues.times.PAGE", 2)
+    node = a_node()
+    node.start(HOUR)
+    queue, _ = node.broker.declare_queue("q")
+    for _ in range(5):
+        node.broker.publish("", "q", b"m", headers=dict, expires=HOUR + SECOND)
+    node.step([], HOUR)
+    now = HOUR + 2 * SECOND
+    for left in (3, 1):
+        node.step([Tick()], now)
+        assert len(queue.messages) == left and node.next_deadline == now + REST
+        node.step([Tick()], now + REST - 1)
+        assert len(queue.messages) == left and node.next_deadline == now + REST
+        now += REST
+    node.step([Tick()], now)
+    assert not queue.messages
+
+
 def test_the_clock_never_goes_back():
     clock = Clock()
     seen = [clock.now() for _ in range(1000)]
