@@ -1167,6 +1167,10 @@ class Node:
         """Whether a client waits for what is appended and not sealed."""
         return self.pending.waits_beyond(self.log.last)
 
+    def is_awaited_before(self, sequence: int) -> bool:
+        """Whether one waits for what of it is before a sequence."""
+        return self.pending.waits_between(self.log.last, sequence)
+
     @property
     def is_hurried(self) -> bool:
         """Whether what is appended should be sealed now: for a hand-over, for a checkpoint, for

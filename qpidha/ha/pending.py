@@ -27,11 +27,13 @@ class Waiter(Protocol):
 class PendingAcknowledgements:
     """All answers of one broker that wait for a commit."""
 
-    __slots__ = ("_head", "_items", "_sequences", "_waiters", "committed")
+    __slots__ = ("_head", "_items", "_looked", "_sequences", "_waiters", "committed")
 
     def __init__(self) -> None:
         self.committed = 0
         self._head = 0
+        self._looked = 0
+        """Where `waits_between` goes on."""
         # Three columns rather than a list of tuples: nothing is allocated for an entry. Sequences
         # never fall, so the entries that a commit answers are always the first ones.
         self._sequences: list[int] = []
@@ -44,6 +46,17 @@ class PendingAcknowledgements:
     def waits_beyond(self, sequence: int) -> bool:
         """Whether an answer waits for something behind `sequence`."""
         return bool(self._sequences) and self._sequences[-1] > sequence
+
+    def waits_between(self, sequence: int, end: int) -> bool:
+        """Whether an answer waits for something behind `sequence`, which never falls, and before
+        `end`.
+        """
+        sequences, waiters = self._sequences, self._waiters
+        place, size = max(self._looked, self._head), len(self._sequences)
+        while place < size and (waiters[place] is None or sequences[place] <= sequence):
+            place += 1
+        self._looked = place
+        return place < size and sequences[place] < end
 
     def add(self, sequence: int, waiter: Waiter, item: Any) -> None:
         """Call `waiter.on_committed(item)` when `sequence` is committed, at once if it is."""
@@ -78,9 +91,10 @@ class PendingAcknowledgements:
             sequences.clear()
             waiters.clear()
             items.clear()
-            head = 0
+            head = self._looked = 0
         elif head > COMPACT_AFTER:
             del sequences[:head], waiters[:head], items[:head]
+            self._looked = max(self._looked - head, 0)
             head = 0
         self._head = head
 
@@ -106,6 +120,7 @@ class PendingAcknowledgements:
             place += 1
         while len(waiters) > self._head and waiters[-1] is None:
             del sequences[-1], waiters[-1], items[-1]
+        self._looked = min(self._looked, len(waiters))
 
     def clear(self, committed: int) -> None:
         """Forget every entry unanswered: the clients are gone, or must ask the next primary.
@@ -116,5 +131,5 @@ class PendingAcknowledgements:
         self._sequences.clear()
         self._waiters.clear()
         self._items.clear()
-        self._head = 0
+        self._head = self._looked = 0
         self.committed = committed

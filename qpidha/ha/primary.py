@@ -222,7 +222,7 @@ class Primary:
         be a set that no majority has recorded, and a candidate would be told of another one.
         """
         self.committed_deadline = 0
-        self.gathering = Gathering(log)
+        self.gathering = Gathering(log, port)
         self.min_in_sync = settings.ha_min_in_sync
         self.patience = max(settings.ha_backup_timeout, LEAST_PATIENCE)
         self.short_since = 0
@@ -553,8 +553,9 @@ class Primary:
 
     def _send(self, now: int) -> None:
         log = self.log
-        if not self._gathers(now) and log.has_pending and self._may_seal():
-            log.seal()
+        through = self._ripe(now)
+        if through and self._may_seal():
+            log.seal(through)
         self._advance()
         # Batches stay in the log while a required backup has still to get them: dropped there, they
         # would cost it a snapshot. A backup that catches up is not waited for so.
@@ -598,20 +599,20 @@ class Primary:
         self.in_sync = set_
         self.set_sequence = self.log.append(InSyncChanged(set_.version, set_.members))
 
-    def _gathers(self, now: int) -> bool:
-        """Whether what is appended is better sent a moment later (`gathering.py`)."""
+    def _ripe(self, now: int) -> int:
+        """Return up to where what is appended is to be sealed, 0 for nothing: what is better sent a
+        moment later waits (`gathering.py`).
+        """
         port, gathering = self.port, self.gathering
         log = self.log
-        if (
-            not log.has_pending
-            or log.has_more
-            or log.pending_bytes >= LARGE_BATCH
-            or port.is_hurried
-        ):
+        if not log.has_pending:
             gathering.over()
-            return False
+            return 0
+        if log.has_more or log.pending_bytes >= LARGE_BATCH or port.is_hurried:
+            gathering.over()
+            return max(log.end, log.last + 1)
         took = max((backup.took for backup in self.backups.values() if backup.required), default=0)
-        return gathering.waits(now, took, is_awaited=port.is_awaited)
+        return gathering.ripe(now, took)
 
     def _may_seal(self) -> bool:
         """Whether some required backup could take a batch now; if none can, more records gather for

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from qpidha.model.encoding import Parts, gathered
 from qpidha.model.errors import InvariantBroken
@@ -151,7 +151,9 @@ class Log:
         # that is not acceptance, any other record, or what is encoded already.
         self._pending: list[Pending] = []
         self.pending_bytes = 0
-        """Bytes of the messages that were appended since the last batch was sealed."""
+        """Bytes of the messages that were appended and are in no batch yet."""
+        self._passed = 0
+        """So many slots, from the first on, have no message."""
         self._pass_over = 0
         """The next batch ends here at least."""
         self._shared: set[int] = set()
@@ -218,9 +220,11 @@ class Log:
             if slot >= 0:
                 # It is not sealed: no backup ever hears of it. The slot stays, for the sequences
                 # behind it are given.
-                if type(pending[slot]) is tuple:
+                entry = pending[slot]
+                if type(entry) is tuple:
                     self.unsealed -= 1
                     self.elided += 1
+                    self.pending_bytes -= len(entry[1])
                 pending[slot] = None
                 return sequence
         if cause and DEPARTURE_CAUSES in self.features:
@@ -296,8 +300,27 @@ class Log:
         """The last sequence given, sealed or not."""
         return self.last + len(self._pending)
 
-    def seal(self) -> None:
-        """Close what is pending into a batch and keep it."""
+    def first_unsealed(self) -> int:
+        """Return the sequence of the first message on one queue that is pending; one behind the end
+        if there is none.
+        """
+        pending, place = self._pending, self._passed
+        size = len(pending)
+        while place < size and not _is_message(pending[place]):
+            place += 1
+        self._passed = place
+        return self.last + 1 + place
+
+    def end_turn(self) -> None:
+        """Let what is appended from now on be in another batch than what was so far: a record that
+        is pending gets nothing more.
+        """
+        self._run_queue = 0
+
+    def seal(self, through: int = 0) -> None:
+        """Close what is pending into a batch and keep it: all of it, or up to a sequence where
+        `end_turn` was called, if messages, and that others left, are all there is.
+        """
         pending = self._pending
         if not pending and self._pass_over <= self.last:
             return
@@ -305,6 +328,14 @@ class Log:
         # sync, one confirmation. A backup keeps and applies it whole or not at all, so what one
         # turn did, a transaction for instance, is never seen by halves.
         first = self.last + 1
+        rest: list[Pending] = []
+        if self.last < through < self.end:
+            if self.has_more or self._control:
+                raise InvariantBroken(
+                    "a part of what is pending is sealed, and there is more in it"
+                )
+            rest = pending[through - self.last :]
+            pending = pending[: through - self.last]
         batch = Batch(
             self.epoch,
             first,
@@ -313,10 +344,14 @@ class Log:
             self._encode(pending, first),
             self.must_sync,
         )
-        self._pending = []
-        self._run_queue = self.pending_bytes = 0
-        self._control = self.must_sync = self.has_more = self.has_departures = False
-        self.unsealed = 0
+        messages = [entry for entry in rest if _is_message(entry)]
+        self._pending = rest
+        self._run_queue = self._passed = 0
+        self.pending_bytes = sum(len(payload) for _, payload, _ in messages)
+        self.unsealed = len(messages)
+        self.has_departures = len(rest) - rest.count(None) > len(messages)
+        self.must_sync = self.must_sync and bool(rest)
+        self._control = self.has_more = False
         self._keep(batch)
         if self._shared:
             self._shared = {sequence for sequence in self._shared if sequence > self.committed}
@@ -427,7 +462,7 @@ class Log:
         self._batches.clear()
         self._bytes = 0
         self._pending = []
-        self._run_queue = self.pending_bytes = self._pass_over = self.unsealed = 0
+        self._run_queue = self.pending_bytes = self._pass_over = self.unsealed = self._passed = 0
         self.has_more = self.has_departures = False
         self._shared = set()
         self.consumed = []
@@ -660,6 +695,10 @@ class Log:
         self._marks.append((mark, self.last, sync, self._unmarked))
         self._unmarked = 0
         return mark
+
+
+def _is_message(entry: Pending) -> TypeGuard[tuple[int, bytes, int]]:
+    return type(entry) is tuple and len(entry) == 3
 
 
 def end_of(history: list[tuple[int, int]], last: int, epoch: int) -> int:

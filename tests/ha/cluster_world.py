@@ -225,6 +225,9 @@ class Machine:
 
     is_awaited = is_hurried = True
 
+    def is_awaited_before(self, sequence: int) -> bool:
+        return True
+
     def when_saved(self, action: Callable[[], None]) -> None:
         self.saves.then(action)
 

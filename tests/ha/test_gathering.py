@@ -149,7 +149,7 @@ def test_a_message_waits_a_moment_where_messages_are_consumed_at_once() -> None:
     assert pair.a.log.consumed == [pair.a.log.end]
     pair.a.is_awaited = False
     assert turn(pair, now + MS // 2) == 0
-    assert pair.primary.gathering.until == now + MS // 2 + NUMBERS
+    assert pair.primary.gathering.until == now + NUMBERS
     pair.publish(b"kept", "q0")
     now += 10 * MS
     assert turn(pair, now) == 0
@@ -157,6 +157,84 @@ def test_a_message_waits_a_moment_where_messages_are_consumed_at_once() -> None:
     assert turn(pair, now + TIMES * MS) == 2
     pair.settle()
     assert pair.b.payloads("q0") == pair.a.payloads("q0") == [b"old", b"new", b"kept"]
+
+
+def test_messages_on_their_way_to_a_consumer_count_when_it_is_known_what_came_of_them() -> None:
+    pair = in_sync_with_a_message()
+    consumers_are_quick(pair, NOW)
+    queue = pair.a.broker.queue("q0")
+    now = NOW + 1000 * MS
+    before = pair.a.log.last
+    for turn_number in range(8):  # With so many that it has none of the first before the last came.
+        for _ in range(SAMPLE):
+            pair.publish(b"quick", "q0")
+        pair.a.now = now + turn_number * MS // 4
+        pair.primary.flush(pair.a.now)
+    pair.a.is_awaited = True
+    for message in list(queue.messages.values())[2:]:
+        queue.dequeue(message)
+    pair.primary.flush(now + 2 * MS)
+    assert pair.primary.gathering.is_quick
+    pair.a.is_awaited = False
+    pair.primary.flush(now + NUMBERS + 4 * MS)
+    assert sum(batch.size for batch in pair.a.log.batches(before + 1)) == 0
+
+
+def test_a_message_that_came_later_waits_on_when_one_is_sent() -> None:
+    pair = in_sync_with_a_message()
+    consumers_are_quick(pair, NOW)
+    now = NOW + 1000 * MS
+    pair.publish(b"early", "q0")
+    assert turn(pair, now) == 0
+    pair.publish(b"late", "q0")
+    assert turn(pair, now + MS) == 0
+    assert turn(pair, now + TIMES * MS) == 1
+    assert pair.primary.next_deadline == now + MS + TIMES * MS
+    consume_last(pair)
+    assert turn(pair, now + MS + TIMES * MS) == 0
+    assert turn(pair, now + MS + NUMBERS) == 1
+    pair.settle()
+    assert pair.b.payloads("q0")[-1] == b"early"
+
+
+def test_departures_that_are_due_leave_without_messages_of_later_turns() -> None:
+    pair = in_sync_with_a_message()
+    consumers_are_quick(pair, NOW)
+    now = NOW + 1000 * MS
+    consume(pair)
+    assert turn(pair, now) == 0
+    pair.publish(b"in one turn with it", "q0")
+    assert turn(pair, now + 2 * MS) == 0
+    pair.publish(b"later", "q0")
+    assert turn(pair, now + DEPARTURES - 1) == 0
+    assert turn(pair, now + DEPARTURES) == 2
+    assert pair.primary.gathering.until == now + DEPARTURES - 1 + TIMES * MS
+    pair.settle()
+    assert pair.b.payloads("q0")[-1] == b"in one turn with it"
+
+
+def test_who_waits_for_a_number_waits_for_a_moment_only_while_messages_come_and_go() -> None:
+    pair = in_sync_with_a_message()
+    consumers_are_quick(pair, NOW)
+    queue = pair.a.broker.queue("q0")
+    for is_awaited, most in ((False, NUMBERS), (True, DEPARTURES)):
+        now = pair.a.now + 1000 * MS
+        pair.publish(b"consumed", "q0")
+        pair.a.awaited = pair.a.log.end * is_awaited
+        consume_last(pair)
+        before = pair.a.log.last
+        late = 0
+        while pair.a.log.last == before:
+            pair.publish(b"next", "q0")
+            pair.a.now = now + late
+            pair.primary.flush(pair.a.now)
+            consume_last(pair)
+            late += MS
+        assert pair.a.now == now + most
+        pair.a.log.seal()
+        turn(pair, pair.a.now)
+        confirm(pair, pair.a.now + MS)
+    assert len(queue.messages) == 2, "of those that came and went backups have at most the last"
 
 
 def test_numbers_without_a_trace_leave_by_themselves() -> None:

@@ -44,6 +44,52 @@ def test_consumed_messages_are_answered_in_whatever_order_they_went() -> None:
     assert waiter.answered == ["5", "6", "3", "2", "3"]
 
 
+def test_somebody_waits_between_two_numbers_while_there_is_no_answer() -> None:
+    pending, waiter = PendingAcknowledgements(), Waiter()
+    for sequence in (2, 4, 6, 6, 8):
+        pending.add(sequence, waiter, str(sequence))
+    assert pending.waits_between(0, 3) and not pending.waits_between(0, 2)
+    assert not pending.waits_between(2, 4) and pending.waits_between(3, 5)
+    pending.release_consumed([4, 6])
+    assert pending.waits_between(3, 7) and not pending.waits_between(3, 6), "one of two waits"
+    pending.release(6)
+    assert not pending.waits_between(6, 8) and pending.waits_between(6, 9)
+    pending.release_consumed([8])
+    pending.add(9, waiter, "9")
+    assert not pending.waits_between(8, 9) and pending.waits_between(8, 10)
+    pending.clear(9)
+    pending.add(10, waiter, "10")
+    assert pending.waits_between(9, 11)
+    pending.release(10)
+    assert not pending.waits_between(10, 99)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 8))))
+def test_who_waits_between_two_numbers_is_known_whatever_came_and_went(
+    steps: list[tuple[int, int]],
+) -> None:
+    pending, waiter = PendingAcknowledgements(), Waiter()
+    last = low = 0
+    for what, number in steps:
+        if what == 0:
+            last += number
+            pending.add(last, waiter, last)
+        elif what == 1:
+            pending.release_consumed([max(last - number, 1)])
+        else:
+            low = min(max(low, last - number), last)
+            pending.release(min(low, number))
+        there = [
+            sequence
+            for sequence, one in zip(
+                pending._sequences[pending._head :], pending._waiters[pending._head :], strict=True
+            )
+            if one is not None
+        ]
+        for end in (low + 1, low + number, last + 1):
+            assert pending.waits_between(low, end) is any(low < each < end for each in there)
+
+
 def test_cleared_entries_are_never_answered() -> None:
     pending, waiter = PendingAcknowledgements(), Waiter()
     pending.add(1, waiter, "a")

@@ -42,6 +42,8 @@ class Side:
 
     now = saving_since = 0
     is_awaited = is_hurried = False
+    awaited = 0
+    """A sequence that a client waits for."""
 
     def __init__(self, log_memory: int) -> None:
         numbers = count(1)
@@ -55,6 +57,9 @@ class Side:
         self.room = 1000
         """Credit that the other side gives."""
         self.event_log = EventSink()
+
+    def is_awaited_before(self, sequence: int) -> bool:
+        return self.log.last < self.awaited < sequence
 
     def send(self, connection_id: int, data: bytes | Parts) -> None:
         self.said.append(data if isinstance(data, bytes) else b"".join(data))

@@ -18,11 +18,15 @@ SHARE = 0.25
 """Of the runs, so many gather."""
 
 
+def gathers(run: Any) -> bool:
+    """Tell whether messages wait in a run."""
+    return Random(f"gathering {run.plan.depth} {run.seed}").random() < SHARE
+
+
 @contextmanager
 def gathering(run: Any) -> Iterator[None]:
     """Let messages wait in a run in which they do."""
-    chance = Random(f"gathering {run.plan.depth} {run.seed}")
-    if chance.random() >= SHARE:
+    if not gathers(run):
         yield
         return
     former = gathering_module.PROBES, gathering_module.SAMPLE, gathering_module.SHARE

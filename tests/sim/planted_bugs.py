@@ -55,6 +55,7 @@ from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
 from qpidha.store.write_ahead_log import WriteAheadLog
 from tests.sim.faults import draw_apart
+from tests.sim.gathering import gathers
 from tests.sim.linking import draw_links
 from tests.sim.policies import draw_policies
 from tests.sim.purges import draw_purges
@@ -229,7 +230,7 @@ def half_transaction() -> AbstractContextManager[None]:
     """Write and replicate what belongs together in two batches."""
     seal = Log.seal
 
-    def in_halves(self: Any) -> None:
+    def in_halves(self: Any, through: int = 0) -> None:
         pending = self._pending
         half = len(pending) // 2
         if half and not any(isinstance(record, HA_RECORDS) for record in pending):
@@ -237,9 +238,20 @@ def half_transaction() -> AbstractContextManager[None]:
             must_sync = self.must_sync
             seal(self)
             self._pending, self.must_sync = pending[half:], must_sync
-        seal(self)
+        seal(self, through)
 
     return replaced((Log, "seal", in_halves))
+
+
+def lose_the_young() -> AbstractContextManager[None]:
+    """Where a part of what is pending is sealed, forget the messages behind it."""
+    seal = Log.seal
+
+    def lossy(self: Any, through: int = 0) -> None:
+        seal(self, through)
+        self._pending = [None] * len(self._pending)
+
+    return replaced((Log, "seal", lossy))
 
 
 def forget_keys() -> AbstractContextManager[None]:
@@ -850,6 +862,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         tell_before_saved,
         keep_confirmations,
         half_transaction,
+        lose_the_young,
         forget_keys,
         ignore_minimum,
         move_by_halves,
@@ -907,6 +920,7 @@ NEEDS: dict[str, Callable[[Any], object]] = {
     "vote-without-memory": lambda run: draw_apart(run, "lose_voters"),
     "forget-the-silent": attrgetter("plan.disks"),
     "half-transaction": attrgetter("plan.transactions"),
+    "lose-the-young": gathers,
     "forget-keys": attrgetter("plan.dedup"),
     "ignore-minimum": lambda run: run.plan.settings.ha_min_in_sync > 1,
     "move-by-halves": attrgetter("plan.moves"),

@@ -166,6 +166,50 @@ def test_a_message_that_comes_and_goes_in_one_turn_leaves_no_trace() -> None:
     assert log.consumed == [sequence]
 
 
+def test_a_part_of_what_is_pending_is_a_batch_that_ends_with_a_turn() -> None:
+    log = primary()
+    left = log.enqueue(7, b"left", 0)
+    gone = log.enqueue(7, b"gone", 0)
+    log.seal()
+    log.committed = log.last
+    first = log.enqueue(7, b"a", 0)
+    log.dequeue(7, left)
+    log.must_sync = True
+    log.end_turn()
+    through = log.end
+    log.dequeue(7, gone)  # Of the next turn: in a record of its own.
+    second = log.enqueue(7, b"four", 0)
+    assert (log.first_unsealed(), log.unsealed, log.pending_bytes) == (first, 2, 5)
+    log.seal(through)
+    assert (log.last, log.end, log.has_pending, log.has_departures) == (through, second, True, True)
+    assert (log.first_unsealed(), log.unsealed, log.pending_bytes) == (second, 1, 4)
+    assert log.must_sync, "it is not known for which of them"
+    log.dequeue(7, second)
+    assert (log.unsealed, log.pending_bytes, log.consumed) == (0, 0, [second])
+    assert log.first_unsealed() == log.end + 1
+    log.seal()
+    assert not log.must_sync and not log.has_departures
+    _, one, two = log.batches(1)
+    assert flat(one.data) == [("enqueue", 7, first, b"a"), Dequeued(7, (left,))]
+    assert flat(two.data) == [Dequeued(7, (gone,))]
+    assert (one.last, two.first, two.last) == (through, through + 1, second)
+
+
+def test_no_part_is_sealed_of_what_has_more_than_messages_and_departures() -> None:
+    log = primary()
+    log.enqueue(7, b"a", 0)
+    through = log.end
+    log.append(Bound(-2, 7, "k"))
+    with pytest.raises(InvariantBroken):
+        log.seal(through)
+
+
+def test_what_was_taken_out_does_not_count_as_pending() -> None:
+    log = primary()
+    log.dequeue(7, log.enqueue(7, b"many bytes", 0))
+    assert log.pending_bytes == 0
+
+
 def test_a_message_on_two_queues_is_not_taken_out_when_one_of_them_lets_it_go() -> None:
     log = primary()
     sequence = log.enqueue_shared((7, 8), b"a", 0)
