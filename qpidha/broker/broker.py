@@ -388,7 +388,7 @@ class Broker(State):
         fields: dict[str, object] = {"queue": name, "replicate": wanted.replicate}
         text = f"queue {name} created"
         self._announce(Announce("debug", "broker", text, fields, QueueCreated(name)))
-        return queue, sequence or queue.end
+        return queue, sequence or queue.all_so_far()
 
     def _check_durable(
         self, what: str, wanted: QueueDeclared | ExchangeDeclared | LinkDeclared | RouteDeclared

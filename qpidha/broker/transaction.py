@@ -392,7 +392,7 @@ class Transaction:
             if retirement.is_there:
                 by_fate[retirement.fate].append(retirement)
             elif retirement.fate in (Fate.ACCEPT, Fate.REJECT):
-                sequences.append(retirement.queue.left_before)
+                sequences.append(retirement.queue.left_before())
         accepted: dict[Queue, list[Message]] = {}
         for retirement in by_fate[Fate.ACCEPT]:
             accepted.setdefault(retirement.queue, []).append(retirement.message)

@@ -87,6 +87,10 @@ class Tracing(Tracer):
         """The last sequence given."""
         return self._log.end
 
+    def all_so_far(self) -> int:
+        """The last sequence given, to wait for."""
+        return self._log.all_so_far()
+
     def append(self, record: Record) -> int:
         """Append any record."""
         if isinstance(record, QueueDeleted):

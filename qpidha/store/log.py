@@ -232,7 +232,8 @@ class Log:
         if sequence == self.probe:
             self.probe = 0
         # A message that was consumed before it was committed needs no commit any more: its sender
-        # may be told at once (`consumed`). Not so one on several queues, of which this is one.
+        # may be told at once (`consumed`). Not so one on several queues, of which this is one, or
+        # one that others wait for (`all_so_far`).
         if sequence > self.committed and sequence not in self._shared:
             self.consumed.append(sequence)
             slot = sequence - self.last - 1
@@ -318,6 +319,14 @@ class Log:
     def end(self) -> int:
         """The last sequence given, sealed or not."""
         return self.last + len(self._pending)
+
+    def all_so_far(self) -> int:
+        """Return the last sequence given, for somebody who waits for all up to it: were that a
+        message and left out, he would be answered as its sender is.
+        """
+        if self.end > self.committed:
+            self._shared.add(self.end)
+        return self.end
 
     def first_unsealed(self) -> int:
         """Return the sequence of the first message on one queue that is pending; one behind the end

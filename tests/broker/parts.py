@@ -34,6 +34,9 @@ class Tape:
     def end(self) -> int:
         return len(self.records)
 
+    def all_so_far(self) -> int:
+        return self.end
+
     def append(self, record: Record) -> int:
         sequence = len(self.records) + 1
         self.records.append((sequence, record))

@@ -464,3 +464,23 @@ def test_the_disk_is_waited_for_by_what_becomes_of_something_durable(durable: bo
     assert syncs() == [durable]
     broker.delete_exchange("ex")
     assert syncs() == [durable]
+
+
+def test_who_is_done_with_a_replaced_message_waits_for_what_replaced_it() -> None:
+    log = Log(1 << 20)
+    log.start_epoch(1)
+    broker = a_broker(log)
+    queue, _ = broker.declare_queue("q", arguments={"qpid.last_value_queue_key": "k"})
+    other, _ = broker.declare_queue("other")
+    log.seal()
+    taker = a_taker(queue, 1)
+    for body in ("1", "2"):
+        queue.enqueue(build(body, application_properties={"k": "v"}))
+        broker.dispatch(1)
+    (first,) = taker.got
+    other.enqueue(TRANSIENT)  # Sent settled: nobody waits for it.
+    place = queue.dequeue(first)
+    (last,) = other.messages.values()
+    assert place == last.sequence
+    other.dequeue(last)
+    assert last.sequence not in log.consumed

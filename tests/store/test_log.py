@@ -274,3 +274,15 @@ def test_a_backup_cuts_what_the_new_primary_has_not() -> None:
     assert (log.epoch, log.last, log.history) == (1, 4, [(1, 1)])
     with pytest.raises(InvariantBroken):
         log.receive(Batch(1, 6, 7, False, (b"",)))
+
+
+def test_a_message_that_somebody_waits_for_with_all_before_it_is_not_left_out() -> None:
+    log = primary()
+    log.enqueue(7, b"a", 0)
+    last = log.enqueue(8, b"b", 0)
+    assert log.all_so_far() == log.end == last
+    log.dequeue(8, last)
+    assert not log.consumed, "it would answer who waits for the first one too"
+    log.seal()
+    (batch,) = log.batches(1)
+    assert flat(batch.data) == [("enqueue", 7, 1, b"a"), ("enqueue", 8, 2, b"b"), Dequeued(8, (2,))]

@@ -42,6 +42,10 @@ class LogWriter(Protocol):
         """The sequence of the last record so far."""
         ...
 
+    def all_so_far(self) -> int:
+        """Return the place to wait for with all that is recorded so far."""
+        ...
+
     def append(self, record: Record) -> int:
         """Append any record; return its sequence."""
         ...
@@ -107,9 +111,13 @@ class BothLogs:
 
     @property
     def end(self) -> int:
-        """The last place to wait for: of a queue on its way out, all is in the local log too."""
+        """As of the log."""
+        return self._log.end
+
+    def all_so_far(self) -> int:
+        """Return the place to wait for: of a queue on its way out, all is in the local log too."""
         here = self._queue.local_writer if self._queue.is_leaving else None
-        return self._log.end if here is None else int(here.end)
+        return self._log.all_so_far() if here is None else int(here.end)
 
     def append(self, record: Record) -> int:
         """Append a record; return the place to wait for."""

@@ -926,7 +926,7 @@ class Queue(Backlog):
             return None
         self.deduplicated += 1
         # The sender of a duplicate waits for the original: it may not be committed yet.
-        return self.end if self.log_writer is None or self.is_leaving else original
+        return self.all_so_far() if self.log_writer is None or self.is_leaving else original
 
     def room_for(self, payload: bytes) -> Room:
         """Name the messages that must leave so that one can come; raise LimitExceeded if it
@@ -1221,7 +1221,7 @@ class Queue(Backlog):
         """
         sequence = message.sequence
         if self.is_replica or self.messages.pop(sequence, None) is None:
-            return self.left_before
+            return self.left_before()
         size = message.size
         self.bytes -= size
         self.bytes_departed += size
@@ -1278,19 +1278,17 @@ class Queue(Backlog):
         if self.is_judged:
             self.judge()
 
-    @property
     def left_before(self) -> int:
-        """The sequence to wait for with a message that is no longer here when its consumer is done
-        with it: another took its place, or the queue was deleted. Until the record of that is
-        committed, a successor may have it and give it again.
+        """Return the sequence to wait for with a message that is no longer here when its consumer
+        is done with it: another took its place, or the queue was deleted. Until the record of that
+        is committed, a successor may have it and give it again.
         """
-        return 0 if self.is_replica else self.end
+        return 0 if self.is_replica else self.all_so_far()
 
-    @property
-    def end(self) -> int:
-        """The last place to wait for with what has happened here."""
+    def all_so_far(self) -> int:
+        """Return the place to wait for with what has happened here."""
         if self.log_writer is not None:
-            return self.log_writer.end
+            return self.log_writer.all_so_far()
         return self.waits_for if self.local_writer is None else self.local_writer.end
 
     def record_departure(self, numbers: Sequence[int], cause: int) -> int:
@@ -1308,7 +1306,7 @@ class Queue(Backlog):
         there is nothing to wait for.
         """
         if message.sequence not in self.messages:
-            return self.left_before
+            return self.left_before()
         if not self.passes_on(Cause.REJECTED):
             return self.dequeue(message, Cause.REJECTED)
         # Not the short way: the message lives on elsewhere, so its sender must not take it for
