@@ -172,7 +172,8 @@ class BySequence:
       is sorted unless `_is_sorted` is False.
     - No available message is before `_head` but those in `_back`, a heap of the sequences of
       messages that were given back, and of some that have left since. So `take` looks at every
-      message once, and once more each time that it is given back.
+      message once, and once more each time that it is given back. One that was acquired there
+      without `take`, by a consumer with a selector, and given back again is in the heap twice.
     """
 
     __slots__ = (
@@ -234,7 +235,7 @@ class BySequence:
         if self._back:
             message = self._oldest_back()
             if message is not None:
-                heappop(self._back)
+                self._step_back()
                 return message
         order, find, head = self._order, self._find, self._head
         while head < len(order):
@@ -274,6 +275,13 @@ class BySequence:
             heappop(back)
         return None
 
+    def _step_back(self) -> None:
+        """Step past the message at the top of the heap, however often it is there."""
+        back = self._back
+        sequence = heappop(back)
+        while back and back[0] == sequence:
+            heappop(back)
+
     def restore(self, message: Message) -> None:
         """Keep a message for the next `take`, if it is before the head."""
         order, sequence = self._order, message.sequence
@@ -294,11 +302,14 @@ class BySequence:
             back = self._back
             # Down the heap, from each to the two that stand below it: a full ring queue asks for
             # its oldest with every message that comes, and all must not be sorted for a few.
-            next_ones = [(back[0], 0)]
+            next_ones, former = [(back[0], 0)], 0
             while next_ones:
                 sequence, place = heappop(next_ones)
                 for below in range(2 * place + 1, min(2 * place + 3, len(back))):
                     heappush(next_ones, (back[below], below))
+                if sequence == former:
+                    continue
+                former = sequence
                 message = messages.get(sequence)
                 if message is not None and not message.acquired:
                     yield message
@@ -396,9 +407,9 @@ class BySequence:
     def _discard(self, present: int) -> None:
         """Tidy, with so many messages present."""
         order = self._order
-        if len(self._back) > present + SLACK:
-            self._back = self._messages.here(self._back)
-            heapify(self._back)
+        # What is in it twice or has left is the greater part by then, so each pays for one other.
+        if len(self._back) > 2 * present + SLACK:
+            self._back = self._messages.here(set(self._back))
         if not self._is_sorted:
             self._is_sorted = True
             self._highest = 0

@@ -69,6 +69,20 @@ def test_t_l1_row_105_the_oldest_gives_way_unless_it_is_said_otherwise(
     assert contents(broker, "q") == ["m3"]
 
 
+def test_a_message_that_was_given_back_twice_makes_room_once() -> None:
+    broker = a_broker(Tape())
+    queue = a_queue(broker, "drop-head", x_max_length=9, x_max_length_bytes=400)
+    send(broker, "q", *(letter * 100 for letter in "abcd"))
+    first = a_taker(queue, 1)
+    broker.dispatch(1)
+    queue.release(first.got[0])
+    selecting = a_taker(queue, 1, wants=lambda message: True)
+    broker.dispatch(1)
+    queue.release(selecting.got[0])
+    send(broker, "q", "e" * 150)
+    assert [body[0] for body in contents(broker, "q")] == ["c", "d", "e"]
+
+
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
 def test_row_104_three_messages_of_80_bytes_are_too_many_for_100(overflow: str) -> None:
     broker = a_broker()

@@ -161,6 +161,20 @@ def test_the_oldest_that_were_given_back_are_found_without_sorting_all_of_them()
     assert numbers(iter(fifo.take, None)) == [3, *range(5, 1001)]
 
 
+def test_what_is_given_back_again_and_again_without_being_taken_is_there_once() -> None:
+    messages, fifo = filled(1, 2, 3)
+    assert fifo.take() is messages[1]
+    for _ in range(10 * SLACK):  # A consumer with a selector has it in between.
+        messages[1].acquired = False
+        fifo.restore(messages[1])
+        fifo.tidy()
+        messages[1].acquired = True
+    messages[1].acquired = False
+    assert numbers(fifo.waiting()) == [1, 2, 3]
+    assert len(fifo._back) <= 2 * SLACK
+    assert numbers(iter(fifo.take, None)) == [1, 2, 3]
+
+
 class OrderingMachine(RuleBasedStateMachine):
     """Whatever happens on a backup and then on a primary, the lowest available message is next."""
 
@@ -219,6 +233,12 @@ class OrderingMachine(RuleBasedStateMachine):
         else:
             for message in taken:
                 self.fifo.restore(message)
+
+    @precondition(lambda self: not all(message.acquired for message in self.messages.values()))
+    @rule(chosen=data())
+    def select(self, chosen: object) -> None:
+        available = [message for message in self.messages.values() if not message.acquired]
+        chosen.draw(sampled_from(available)).acquired = True  # type: ignore[attr-defined]
 
     @precondition(lambda self: any(message.acquired for message in self.messages.values()))
     @rule(chosen=data())
