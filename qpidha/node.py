@@ -1174,13 +1174,15 @@ class Node:
     @property
     def is_hurried(self) -> bool:
         """Whether what is appended should be sealed now: for a hand-over, for a checkpoint, for
-        what is on two queues until it left one, or for an answer that needs both logs.
+        what is on two queues until it left one, or for an answer, or the next step of a walk, that
+        needs both logs.
         """
         return (
             self.streams.frozen
             or self.broker.crossings.is_busy
             or (self.checkpointer is not None and self.checkpointer.needs_all_sealed)
             or len(self.local_pending) > 0
+            or (self.local is not None and self.broker.has_local_walk)
         )
 
     def when_saved(self, action: Callable[[], None]) -> None:

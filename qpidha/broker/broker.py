@@ -648,6 +648,11 @@ class Broker(State):
         return any(self._is_committed(walk.sequence, committed) for walk in self.walks)
 
     @property
+    def has_local_walk(self) -> bool:
+        """Whether a walk waits for what it recorded in the local log."""
+        return any(self.local_committed < walk.sequence < BOTH for walk in self.walks)
+
+    @property
     def is_behind(self) -> bool:
         """Whether queues are to end, or to follow policies, in the next turn."""
         return bool(self._left_behind or self.to_follow)
