@@ -175,6 +175,12 @@ REST = 4 * MILLISECOND
 """How long a walk through a queue, and a checkpoint, rest after a step: all brokers do the same at
 the same time, several on one host perhaps, and their clients wait for each step.
 """
+LOOK = MILLISECOND
+"""How long what a turn need not do at once may wait while nothing but bytes come, and how exact a
+deadline is: a turn that does one thing for one message costs three times as much with all of it.
+"""
+TRAFFIC = frozenset({BytesReceived, LogWritten})
+"""What comes all the time."""
 
 
 def check_patterns(settings: Settings) -> None:
@@ -219,6 +225,8 @@ class Node:
         """When walks through queues go on at the earliest, the checkpoint that is written, and what
         the broker does at its time.
         """
+        self._look_at = self._due_at = 0
+        """When to look around again at the latest, and what was then found to be due, and when."""
         self.effects: list[Effect] = []
         self.streams = Streams(self._isolate)
         self._is_disk_low = False
@@ -252,7 +260,10 @@ class Node:
         self.broker.has_store = disk is not None
         self.broker.passive = settings.ha_cluster
         self.broker.records_durable_only = not settings.ha_cluster
-        self.event_log = EventLog(settings, self.log, self.pending, self.broker, self.name)
+        self.measures = Measures()
+        self.event_log = EventLog(
+            settings, self.log, self.pending, self.broker, self.name, self.measures.commits
+        )
         self.checkpointer: Checkpointer | None = None
         if self.wal is not None:
             self.checkpointer = Checkpointer(
@@ -294,7 +305,6 @@ class Node:
         self.audit = Audit(self._say_security)
         self.access = Access(settings, self, self.broker)
         self.access.use(acl)
-        self.measures = Measures()
         self.login_guard = LoginGuard()
         self.login_work = LoginWork(lambda number, work: self.effects.append(Compute(number, work)))
         self.requests = Requests(self)
@@ -364,7 +374,7 @@ class Node:
             self.broker.begin_with(self._policies)
         return self._end_turn()
 
-    def step(self, events: Iterable[Event], now: int, ahead: int = 0) -> list[Effect]:
+    def step(self, events: Sequence[Event], now: int, ahead: int = 0) -> list[Effect]:
         """Take what happened (`ahead`: see Broker) and return what is to be done. A turn that
         breaks off tells nobody, and none follows.
         """
@@ -380,6 +390,9 @@ class Node:
             self._had = self.log.last
             if self.streams.is_behind:
                 self._hear_put_off()
+            kinds = set(map(type, events))
+            if not kinds or not kinds <= TRAFFIC:
+                self._look_at = 0
             for event in events:
                 HANDLERS[type(event)](self, event)
             return self._end_turn()
@@ -394,19 +407,16 @@ class Node:
             ]
             return self._take_effects()
 
-    def _end_cluster_turn(self, cluster: Cluster) -> None:
-        cluster.flush(self.now)
-        self._heed_disks()
-        if self.failover is not None:
-            self.failover.turn()
-
     def _end_turn(self) -> list[Effect]:
-        broker, cluster, log = self.broker, self.cluster, self.log
+        broker, cluster, log, local = self.broker, self.cluster, self.log, self.local
+        looks = self.now >= self._look_at or bool(self.effects)
         self.replication.apply()
-        self.lines.go_on(self._isolate, self.streams.rests)
+        if self.lines:
+            self.lines.go_on(self._isolate, self.streams.rests)
         if not self.streams.frozen:
             self.federation.turn(runs=self.serving and not self.stopping)
-            broker.pause_delivery(cluster is not None and not cluster.may_deliver)
+            if looks:
+                broker.pause_delivery(cluster is not None and not cluster.may_deliver)
             broker.dispatch(self.now)
             if broker.walks:
                 self._go_on_walking()
@@ -421,45 +431,63 @@ class Node:
             log.consumed.clear()
         if 0 < self._to_settle <= self._applied():
             self._settle_local()
-        if self.local is not None:
+        if local is not None:
             decides = broker.log_writer is not None
             # A backup that needs a snapshot has what was appended before sealed within the turn.
             has_appended = log.has_pending or log.last > self._had
-            self.local.seal(log.end if decides and has_appended else 0)
+            local.seal(log.end if decides and has_appended else 0)
         if self._ends_log:
             log.seal()  # No later turn would.
         if cluster is not None:
-            self._end_cluster_turn(cluster)
+            cluster.flush(self.now)
         elif self.wal is not None:
             log.seal()
             log.committed = log.durable_to
             self.pending.release(log.committed)
-        if self.local is not None:
-            self._answer_local(self.local)
+        if local is not None:
+            self._answer_local(local)
         if broker.crossings.is_busy:
             self.crossing_pending.release(broker.crossed(self.pending.committed))
         self.replication.stream()
         self._note_arrivals()
         if broker.log_writer is not None:
             self.measures.commits.turn(log.last, self.pending.committed, self.now)
+        if self._ends_log and self.wal is not None:
+            self._ends_log = False
+            self.wal.end_in_order(log.last)
+            if local is not None:
+                local.wal.end_in_order(local.log.last)
+        # What a turn has to say is logged with what there is to be seen of it.
+        looks = looks or bool(self.effects) or self._is_in_checkpoint
+        if looks:
+            self._look_around()
+        self._collect_all()
+        self.next_deadline = self._deadline(looked=looks)
+        return self._take_effects()
+
+    @property
+    def _is_in_checkpoint(self) -> bool:
+        return self.checkpointer is not None and self.checkpointer.needs_all_sealed
+
+    def _look_around(self) -> None:
+        """Do what need not be done in each turn: heed space on disks and in memory, go on with a
+        checkpoint, tell of it and log what happened.
+        """
+        if self.cluster is not None:
+            self.cluster.look(self.now)
+            self._heed_disks()
+            if self.failover is not None:
+                self.failover.turn()
         if self.checkpointer is not None:
             self._write_checkpoint(self.checkpointer)
         if self.reserve is not None and self.reserve.look():
             self._heed_reserve(self.reserve)
-        if self._ends_log and self.wal is not None:
-            self._ends_log = False
-            self.wal.end_in_order(log.last)
-            if self.local is not None:
-                self.local.wal.end_in_order(self.local.log.last)
-        broker.use.unfinished = (
+        self.broker.use.unfinished = (
             self.scratch.unfinished + self.scratch.put_off + self.replication.replicas.waiting
         )
         self.effects += self.memory.turn(self.now)
         self._tell_news()
-        self.event_log.turn(self.now, cluster, self.effects)
-        self._collect_all()
-        self.next_deadline = self._deadline()
-        return self._take_effects()
+        self.event_log.turn(self.now, self.cluster, self.effects)
 
     def _go_on_walking(self) -> None:
         """Go on with walks through queues, unless they rest."""
@@ -474,26 +502,42 @@ class Node:
         if checkpointer.turn(self._applied(), rests=self.now < self._part_at):
             self._part_at = self.now + REST
 
-    def _deadline(self) -> int:
-        """Return when the next turn is due, 0 for never."""
-        broker, cluster, checkpointer = self.broker, self.cluster, self.checkpointer
+    def _is_pressed(self) -> bool:
+        """Whether the next turn has something to do at once."""
         # A connection that took as much as one turn gives has its queues waiting for the next one.
+        broker, streams, local = self.broker, self.streams, self.local
         has_more = (
             broker.runnable
             or broker.returns
             or broker.is_behind
             or (broker.crossings.is_busy and broker.may_cross(self.pending.committed))
         )
-        is_pressed = (
-            (has_more and not self.streams.frozen)
+        return bool(
+            (has_more and not streams.frozen)
             or broker.remains
             or self.replication.has_more
-            or self.lines.goes_on(self.streams.rests)
-            or self.streams.is_behind
-            or (self.local is not None and (self.local.pending or self.local.is_busy))
-            or self.memory.is_busy
+            or (self.lines and self.lines.goes_on(streams.rests))
+            or streams.is_behind
+            or (local is not None and (local.pending or local.is_busy))
         )
-        deadline = self.now if is_pressed else self.streams.first_deadline
+
+    def _deadline(self, *, looked: bool) -> int:
+        """Return when the next turn is due, 0 for never."""
+        if looked:
+            self._look_at = self.now + LOOK
+            self._due_at = self._first_deadline()
+        if self._is_pressed():
+            return self.now
+        if looked or 0 < self._due_at < self._look_at:
+            return self._due_at
+        return self._look_at
+
+    def _first_deadline(self) -> int:
+        """Return the first of all deadlines, 0 for none."""
+        broker, cluster, checkpointer = self.broker, self.cluster, self.checkpointer
+        if self.memory.is_busy:
+            return self.now
+        deadline = self.streams.first_deadline
         timed = 0 if self.streams.frozen else broker.next_deadline
         if timed:
             timed = max(timed, self._tick_at)

@@ -741,6 +741,13 @@ class Cluster:
         if self.handover is not None:
             self.handover.tick(now)
 
+    def look(self, now: int) -> None:
+        """See what is awaited, and what is to be told: seldom enough for small turns, and soon
+        after each.
+        """
+        if self.primary is not None:
+            self.primary.look(now)
+
     def flush(self, now: int) -> None:
         """End of a turn."""
         if self.primary is not None:

@@ -506,6 +506,11 @@ class Primary:
         self._send(now)
         if self._join():
             self._send(now)
+
+    def look(self, now: int) -> None:
+        """Have the news of the commit point told where no batch takes it along, and note what is
+        awaited: neither needs to be exact to a millisecond.
+        """
         self._plan_committed(now)
         self._note_waiting(now)
 
@@ -561,7 +566,8 @@ class Primary:
         # would cost it a snapshot. A backup that catches up is not waited for so.
         needed = 0
         for backup in self.backups.values():
-            self._stream(backup)
+            if backup.cursor <= log.last or not backup.is_ready:
+                self._stream(backup)
             if backup.required and (not needed or backup.cursor < needed):
                 needed = backup.cursor
         log.retain_from = needed
@@ -611,7 +617,10 @@ class Primary:
         if log.has_more or log.pending_bytes >= LARGE_BATCH or port.is_hurried:
             gathering.over()
             return max(log.end, log.last + 1)
-        took = max((backup.took for backup in self.backups.values() if backup.required), default=0)
+        took = 0
+        for backup in self.backups.values():
+            if backup.took > took and backup.required:
+                took = backup.took
         return gathering.ripe(now, took)
 
     def _may_seal(self) -> bool:

@@ -221,7 +221,7 @@ class Promises:
         Also a broker outside the set remembers it: only so it knows that it is outside, and a
         candidate that asks it learns of the newest set (S3).
         """
-        if set_ > self._in_sync:
+        if set_ is not self._in_sync and set_ > self._in_sync:
             self._in_sync = set_
             self._founders = ()
             self._save()

@@ -10,7 +10,6 @@ its own, so a broker behaves alike with it and without. Knows nothing of files a
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import islice
 from typing import Protocol
 
@@ -20,6 +19,7 @@ from qpidha.ha.cluster import Cluster
 from qpidha.ha.in_sync import InSyncSet
 from qpidha.ha.peers import Peer, PeerState
 from qpidha.ha.primary import Primary, RemoteBackup
+from qpidha.management.measures import CommitTimes
 from qpidha.management.recent_events import RecentEvents
 from qpidha.management.tracing import Tracing
 from qpidha.model.duration import SECOND
@@ -41,8 +41,6 @@ PACE = SECOND // 10
 """Time between two events of replication where messages are not traced, in ns."""
 MOST_QUEUES = 1000
 """Queues that are looked at in one second; of more, each has its turn later."""
-MOST_MARKS = 10_000
-"""Turns whose time is remembered until what they brought is committed."""
 ERRORS = ("error", "critical")
 """Levels of announcements that are events."""
 
@@ -74,12 +72,10 @@ class EventLog(EventSink):
         "_backups",
         "_broker",
         "_confirmed",
-        "_end",
         "_epoch",
         "_has_accepted",
         "_links",
         "_log",
-        "_marks",
         "_name",
         "_names",
         "_next_pace",
@@ -87,11 +83,11 @@ class EventLog(EventSink):
         "_place",
         "_primary",
         "_promised",
+        "_commits",
         "_committed",
         "_pending",
         "_set",
         "_shown",
-        "_took",
         "_up",
         "_was",
         "log_writer",
@@ -99,7 +95,13 @@ class EventLog(EventSink):
     )
 
     def __init__(
-        self, settings: Settings, log: ReplicatedLog, pending: Pending, broker: Broker, name: str
+        self,
+        settings: Settings,
+        log: ReplicatedLog,
+        pending: Pending,
+        broker: Broker,
+        name: str,
+        commits: CommitTimes,
     ) -> None:
         level = (
             settings.journal_events if settings.data_dir or settings.journal_events_dir else "off"
@@ -108,6 +110,7 @@ class EventLog(EventSink):
         self.recent = RecentEvents()
         self._log = log
         self._pending = pending
+        self._commits = commits
         self._broker = broker
         self._name = writer_name(name)
         self.log_writer: LogWriter = log
@@ -131,13 +134,6 @@ class EventLog(EventSink):
         self._committed = 0
         """Up to here acceptances are logged."""
         self._has_accepted = False
-        self._took = 0
-        """The longest that anything accepted since the last such event had to wait, in ns."""
-        self._marks: deque[tuple[int, int]] = deque()
-        """(end of the log, time) of each turn that appended something which is not yet logged as
-        accepted.
-        """
-        self._end = 0
         self._confirmed: dict[str, tuple[int, int, int]] = {}
         """System id of a backup -> connection, sequence and bytes up to which its confirmations are
         logged.
@@ -218,7 +214,7 @@ class EventLog(EventSink):
     def _alone(self) -> None:
         if self._epoch < 0:
             self._epoch = 0
-            self._committed = self._end = self._log.committed
+            self._committed = self._log.committed
             self.role("standalone")
             self.add("insync", e=0, set=self._name)
 
@@ -239,12 +235,10 @@ class EventLog(EventSink):
             self._primary = primary
             self._confirmed.clear()
             self._backups.clear()
-            self._marks.clear()
             if primary is not None:
                 self._epoch = primary.in_sync.epoch
                 self._committed = max(self._log.committed, self._log.history[-1][1] - 1)
-                self._end = self._log.last
-                self._next_pace = self._took = 0
+                self._next_pace = 0
                 self._has_accepted = False
         if promises.in_sync is not self._set:
             self._log_set(cluster, promises.in_sync)
@@ -328,21 +322,12 @@ class EventLog(EventSink):
 
     def _accepted(self, now: int, primary: Primary | None, *, has_role: bool) -> None:
         """Log what backups confirmed and, after that, what was accepted."""
-        log = self._log
         if not has_role:
             return
         if primary is not None:
             self._look_at_backups(primary)
         # What is committed and not told yet, because the state file is being written, may never be.
-        end, committed, marks = log.last, self._pending.committed, self._marks
-        if end != self._end:
-            self._end = end
-            if len(marks) < MOST_MARKS:
-                marks.append((end, now))
-        if marks and marks[0][0] <= committed:
-            self._took = max(self._took, now - marks[0][1])
-            while marks and marks[0][0] <= committed:
-                marks.popleft()
+        committed = self._pending.committed
         if self.tracer is None:
             if now < self._next_pace:
                 return
@@ -397,9 +382,9 @@ class EventLog(EventSink):
         if not self._has_accepted and self._epoch > 0:
             self._has_accepted = True
             self.add("failover", f="accepted", e=self._epoch)
-        self.add("conf", e=self._epoch, p=self._committed + 1, hi=committed, dt=self._took)
+        took = self._commits.take_longest()
+        self.add("conf", e=self._epoch, p=self._committed + 1, hi=committed, dt=took)
         self._committed = committed
-        self._took = 0
         if isinstance(self.tracer, Tracing):
             self.tracer.committed(committed)
 

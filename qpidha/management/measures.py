@@ -69,18 +69,19 @@ class CommitTimes:
     them to the one in which their senders were answered.
     """
 
-    __slots__ = ("_batches", "_last", "times")
+    __slots__ = ("_batches", "_last", "_longest", "times")
 
     def __init__(self) -> None:
         self.times = Histogram()
         self._batches: deque[tuple[int, int, int]] = deque()
         """Last sequence, when it came, and the number of records."""
-        self._last = 0
+        self._last = self._longest = 0
 
     def begin(self, last: int) -> None:
         """What comes after `last` is waited for; what was waited for is never answered."""
         self._batches.clear()
         self._last = last
+        self._longest = 0
 
     def turn(self, last: int, committed: int, now: int) -> None:
         """At the end of a turn the log is sealed up to `last`, and answered up to `committed`."""
@@ -96,6 +97,12 @@ class CommitTimes:
         while batches and batches[0][0] <= committed:
             _, since, number = batches.popleft()
             self.times.add(now - since, number)
+            self._longest = max(self._longest, now - since)
+
+    def take_longest(self) -> int:
+        """Return the longest time, in ns, since this was asked for before."""
+        longest, self._longest = self._longest, 0
+        return longest
 
 
 class Measures:

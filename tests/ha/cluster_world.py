@@ -101,7 +101,7 @@ class Store:
         machine.cluster.membership_store.exchange(
             kept, "" if kept is not None else "not quorate", lambda error, wanted: None
         )
-        machine.cluster.flush(machine.now)
+        machine.end_turn()
 
     def work(self, machine: Machine) -> bool:
         """Do all that a broker wants, at once; False if it wants nothing."""
@@ -192,7 +192,7 @@ class Machine:
             return False
         (mark, self.saved), self.unsaved = self.unsaved, None
         self.saves.over(mark)
-        self.cluster.flush(self.now)
+        self.end_turn()
         return True
 
     def pump(self) -> bool:
@@ -200,7 +200,7 @@ class Machine:
         if self.disk is None or self.disk_hangs or not self.disk._queue:
             return False
         self.disk.pump()
-        self.cluster.flush(self.now)
+        self.end_turn()
         return True
 
     @property
@@ -304,12 +304,17 @@ class Machine:
 
     # -- what a client does -----------------------------------------------------------------------
 
+    def end_turn(self) -> None:
+        """End a turn in which there is time for everything."""
+        self.cluster.flush(self.now)
+        self.cluster.look(self.now)
+
     def publish(self, word: str) -> None:
         assert self.cluster.primary is not None
         sequence = self.log.append(QueueDeclared(word, ""))
         self.model[sequence] = word
         self.pending.add(sequence, self, word)
-        self.cluster.flush(self.now)
+        self.end_turn()
 
     def promote(self, *, accept_loss: bool = False, forget: str = "") -> list[QpidHaError | None]:
         replies: list[QpidHaError | None] = []
@@ -323,7 +328,7 @@ class Machine:
     ) -> list[tuple[QpidHaError | None, dict[str, object] | None]]:
         replies: list[tuple[QpidHaError | None, dict[str, object] | None]] = []
         self.cluster.switchover(target, lambda error, found: replies.append((error, found)))
-        self.cluster.flush(self.now)
+        self.end_turn()
         return replies
 
     def compare(
@@ -416,7 +421,7 @@ class World:
             return False
         machine = choose(able)
         self._deliver(machine, *machine.inbox.popleft())
-        machine.cluster.flush(self.now)
+        machine.end_turn()
         return True
 
     def settle(self) -> None:
@@ -432,7 +437,7 @@ class World:
                 if machine.inbox:
                     busy = True
                     self._deliver(machine, *machine.inbox.popleft())
-                    machine.cluster.flush(self.now)
+                    machine.end_turn()
             if not busy:
                 return
         raise AssertionError("the cluster never comes to rest")
@@ -459,7 +464,7 @@ class World:
             for machine in self.machines:
                 if not machine.paused and machine.index not in self.dead:
                     machine.cluster.tick(self.now)
-                    machine.cluster.flush(self.now)
+                    machine.end_turn()
             self.settle()
 
     def kill(self, index: int) -> None:

@@ -99,7 +99,7 @@ def test_a_larger_set_is_recorded_only_when_its_members_know_of_it() -> None:
             world.now += SECOND // 50
             for each in world.machines:
                 each.cluster.tick(world.now)
-                each.cluster.flush(world.now)
+                each.end_turn()
     assert primary.primary is not None
     world.run(0.1)
     assert store.kept.members == (A, B) and store.kept.is_same(primary.primary.in_sync)

@@ -49,7 +49,7 @@ def test_nothing_is_accepted_with_fewer_in_sync_than_ha_min_in_sync() -> None:
             world.now += SECOND // 50
             for machine in (primary, world.machines[2]):
                 machine.cluster.tick(world.now)
-                machine.cluster.flush(world.now)
+                machine.end_turn()
     primary.publish("c")
     assert primary.accepted == ["a", "b"]
     world.run(1)
@@ -210,7 +210,7 @@ def test_an_expected_backup_whose_snapshot_moves_is_waited_for_beyond_ha_backup_
                 world.now += SECOND // 50
                 for machine in (primary, slow):
                     machine.cluster.tick(world.now)
-                    machine.cluster.flush(world.now)
+                    machine.end_turn()
         chunks = role.chunks
         slow.paused = True
         world.run(0.7)

@@ -82,7 +82,7 @@ class History:
             for each in world.machines:
                 if not each.paused and each.index not in world.dead:
                     each.cluster.tick(world.now)
-                    each.cluster.flush(world.now)
+                    each.end_turn()
         elif what == "kill" and self.is_whole():
             self.kill(machine.index)
         elif what == "restart" and not alive:

@@ -134,7 +134,7 @@ class History:
         for each in self.alive():
             if not each.paused:
                 each.cluster.tick(self.world.now)
-                each.cluster.flush(self.world.now)
+                each.end_turn()
 
     def kill(self, machine: Machine) -> None:
         self.world.dead.add(machine.index)

@@ -177,6 +177,7 @@ class Pair:
     def settle(self) -> None:
         for turn in range(1, 100):
             self.primary.flush(turn * 1_000_000_000)
+            self.primary.look(turn * 1_000_000_000)
             while self.carry_one():
                 pass
             self.answer()

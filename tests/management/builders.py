@@ -13,7 +13,7 @@ from qpidha.management.access import Access
 from qpidha.management.admin_session import ADMIN_SOCKET_ROLES
 from qpidha.management.event_log import EventLog
 from qpidha.management.lines import Lines
-from qpidha.management.measures import Measures
+from qpidha.management.measures import CommitTimes, Measures
 from qpidha.management.port import Reply
 from qpidha.model import message_view
 from qpidha.model.errors import NotFound, QpidHaError
@@ -108,6 +108,7 @@ class FakeNode:
             log,
             self.broker,
             "b1",
+            CommitTimes(),
         )
         self.log_level = ("notice+", "")
         self.promoted = self.demoted = self.stopped = 0

@@ -12,6 +12,7 @@ import pytest
 
 from qpidha.broker.broker import Broker
 from qpidha.management.event_log import EventLog
+from qpidha.management.measures import CommitTimes
 from qpidha.management.tracing import Tracing
 from qpidha.model.effects import Announce, Effect, WriteEvents
 from qpidha.model.event_log import (
@@ -33,7 +34,7 @@ from tests.ha.cluster_world import SECOND, World
 def an_event_log() -> tuple[EventLog, Broker, list[Effect]]:
     settings, effects, log = Settings(journal_events_dir="/nowhere"), [], Log(1 << 20)
     broker = Broker(settings, None, effects.append, lambda: "uuid")
-    return EventLog(settings, log, log, broker, "b1"), broker, effects
+    return EventLog(settings, log, log, broker, "b1", CommitTimes()), broker, effects
 
 
 def events(log: EventLog, effects: list[Effect]) -> list[dict[str, Any]]:
@@ -126,6 +127,7 @@ class Chronicle:
     def __init__(self) -> None:
         self.world = World()
         settings = Settings(journal_events_dir="/nowhere")
+        self.commits = [CommitTimes() for _ in self.world.machines]
         self.logs = [
             EventLog(
                 settings,
@@ -133,6 +135,7 @@ class Chronicle:
                 machine.pending,
                 Broker(settings, None, lambda effect: None, lambda: "uuid"),
                 f"b{machine.index}",
+                self.commits[machine.index],
             )
             for machine in self.world.machines
         ]
@@ -140,7 +143,9 @@ class Chronicle:
     def told(self, index: int) -> list[dict[str, Any]]:
         """End a turn of a broker, and return its events."""
         effects: list[Effect] = []
-        self.logs[index].turn(self.world.now, self.world.machines[index].cluster, effects)
+        machine = self.world.machines[index]
+        self.commits[index].turn(machine.log.last, machine.pending.committed, self.world.now)
+        self.logs[index].turn(self.world.now, machine.cluster, effects)
         rows = [row for each in effects if isinstance(each, WriteEvents) for row in each.rows]
         return [json.loads("{" + row + "}") for row in rows]
 
@@ -232,7 +237,7 @@ def a_traced_broker(level: str) -> tuple[EventLog, Log, Broker]:
     log = Log(1 << 20)
     log.start_epoch(1)
     broker = Broker(settings, None, lambda effect: None, lambda: "uuid")
-    event_log = EventLog(settings, log, log, broker, "b1")
+    event_log = EventLog(settings, log, log, broker, "b1", CommitTimes())
     broker.log_writer = event_log.log_writer
     return event_log, log, broker
 

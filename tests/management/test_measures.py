@@ -56,6 +56,19 @@ def test_what_waits_for_long_takes_no_more_memory_and_is_counted_all_the_same() 
     assert filled(waits.times) == {0.001: MOST_BATCHES + 500}
 
 
+def test_the_longest_wait_is_told_once() -> None:
+    waits = CommitTimes()
+    waits.begin(0)
+    waits.turn(5, 0, 10 * MS)
+    waits.turn(6, 0, 12 * MS)
+    waits.turn(6, 6, 13 * MS)
+    assert (waits.take_longest(), waits.take_longest()) == (3 * MS, 0)
+    waits.turn(7, 0, 20 * MS)
+    waits.turn(7, 7, 25 * MS)
+    waits.begin(7)
+    assert waits.take_longest() == 0
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from qpidha.broker.queues import remains, returns
-from qpidha.model.events import Stalled, StopRequested, Tick
-from qpidha.node import REST
+from qpidha.model.events import LogWritten, Stalled, StopRequested, Tick
+from qpidha.node import LOOK, REST
 from qpidha.runtime.clock import Clock
 from qpidha.runtime.node_loop import NodeLoop
 from tests.amqp.builders import a_node
@@ -181,6 +181,37 @@ def test_a_node_has_its_next_turn_at_once_while_queues_of_an_owner_are_to_end(mo
     node.step([], HOUR)
     node.step([], HOUR)
     assert not broker.queues and not node.next_deadline
+
+
+def test_a_node_looks_around_once_in_a_while_where_nothing_but_traffic_comes(monkeypatch):
+    node = a_node(auth=False)
+    looked = []
+    monkeypatch.setattr(node, "_look_around", lambda: looked.append(node.now))
+    traffic = [LogWritten(1)]
+    node.start(HOUR)
+    node.step([Tick()], HOUR + 1)
+    node.step(traffic, HOUR + LOOK)
+    assert looked == [HOUR, HOUR + 1] and node.next_deadline == HOUR + 1 + LOOK
+    node.step(traffic, HOUR + 1 + LOOK)
+    assert looked[2:] == [HOUR + 1 + LOOK] and not node.next_deadline
+    node.step([*traffic, Tick()], HOUR + 2 + LOOK)
+    node.announce("notice", "something happened")
+    node.step(traffic, HOUR + 3 + LOOK)
+    assert looked[3:] == [HOUR + 2 + LOOK, HOUR + 3 + LOOK]
+
+
+def test_what_is_due_sooner_than_the_next_look_is_not_late(monkeypatch):
+    node = a_node(auth=False)
+    node.start(HOUR)
+    queue, _ = node.broker.declare_queue("q")
+    node.broker.publish("", "q", b"m", headers=dict, expires=HOUR + SECOND)
+    node.step([Tick()], HOUR)
+    due = node.next_deadline
+    node.step([Tick()], due - LOOK // 2)
+    node.step([LogWritten(1)], due - LOOK // 4)
+    assert node.next_deadline == due
+    node.step([Tick()], due)
+    assert not queue.messages
 
 
 def test_a_node_rests_between_the_steps_of_a_walk(monkeypatch):

@@ -20,7 +20,7 @@ from qpidha.broker.queues.queue import Queue
 from qpidha.model.effects import Announce
 from qpidha.model.errors import LogDamaged
 from qpidha.model.event_codes import LOCAL_GONE
-from qpidha.model.events import LogWritten
+from qpidha.model.events import LogWritten, Tick
 from qpidha.model.message_view import build
 from qpidha.model.records import (
     Dequeued,
@@ -448,7 +448,7 @@ def test_senders_wait_while_the_disk_is_far_behind_with_what_is_only_here(
     for now in range(3, 6):
         while disk.pump():
             pass
-        node.step(events, now)
+        node.step([*events, Tick()], now)
         events.clear()
     assert not node.broker.credit.withheld
 
