@@ -843,6 +843,16 @@ def write_short() -> Iterator[None]:
         yield
 
 
+def apply_one_of_row() -> AbstractContextManager[None]:
+    """Apply, of messages in a row on the same queues, the first one alone."""
+    insert = recovery._insert_shared
+
+    def short(broker: Any, shared: Any) -> None:
+        insert(broker, shared[:1])
+
+    return replaced((recovery, "_insert_shared", short))
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     bug.__name__.replace("_", "-"): bug
     for bug in (
@@ -912,6 +922,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         lose_packed,
         keep_packed,
         write_short,
+        apply_one_of_row,
     )
 }
 NEEDS: dict[str, Callable[[Any], object]] = {

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 from random import Random
+from typing import Any
 
 import pytest
 
 from qpidha.broker.broker import Broker
 from qpidha.broker.policy import policy_asked_for
 from qpidha.broker.queues import recall
+from qpidha.broker.queues.queue import Queue
 from qpidha.model.errors import ProtocolViolation
 from qpidha.model.features import QUEUE_KINDS
 from qpidha.model.message_view import build
@@ -75,6 +77,38 @@ def test_folding_the_log_gives_the_same_model() -> None:
     for batch in log.batches(1):
         fold(backup, batch.data)
     assert picture(backup) == picture(broker)
+
+
+def test_messages_in_a_row_on_the_same_queues_come_to_each_of_them_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    primary, log = a_primary()
+    primary.declare_exchange("ex", "direct")
+    for name in ("a", "b", "c"):
+        primary.declare_queue(name)
+        primary.bind("ex", name, "all")
+        if name != "c":
+            primary.bind("ex", name, "some")
+    for key, number in [(key, number) for key in ("all", "some", "all") for number in range(10)]:
+        primary.publish("ex", key, b"%d" % number, headers=dict, expires=number % 3)
+    for message in primary.queue("b").available():
+        primary.queue("b").dequeue(message)
+    primary.publish("ex", "all", b"after that", headers=dict)
+    log.seal()
+    runs: list[int] = []
+    insert_run = Queue.insert_run
+
+    def counted(queue: Queue, sequences: list[int], *columns: list[Any]) -> None:
+        runs.append(len(sequences))
+        insert_run(queue, sequences, *columns)
+
+    monkeypatch.setattr(Queue, "insert_run", counted)
+    backup = a_backup()
+    for batch in log.batches(1):
+        fold(backup, batch.data)
+    assert runs == [10] * 8 + [1] * 3
+    assert picture(backup) == picture(primary)
+    assert [m.expires for m in backup.queue("a").available()[:4]] == [0, 1, 2, 0]
 
 
 def test_folding_a_snapshot_gives_the_same_model() -> None:
