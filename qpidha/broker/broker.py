@@ -2154,20 +2154,23 @@ class Broker(State):
         wait for, and what leaves which queue. `may_exceed`: see `Queue.make_room`; `passed`: see
         `Queue.passes_over`. Nobody has the message before it is `due`; 0 for at once.
         """
+        size = len(payload)
+        # The others take it, have room, stop no sender, and have no time to live of their own.
+        asked = {
+            queue: None
+            for queue in queues
+            if queue.log_writer is None
+            or len(queue.messages) >= queue.fast_path_limit
+            or queue.bytes + size > queue.fast_path_bytes
+        }
+        if queues and not asked and not due and self._log_writer is not None:
+            return _insert(self._log_writer, queues, payload, expires), []
         originals = [queue.passes_over(payload, passed) for queue in queues]
         taking = [
             queue for queue, original in zip(queues, originals, strict=True) if original is None
         ]
         sequence = max(filter(None, originals), default=0)
-        size = len(payload)
-        # The others have room, and stop no sender.
-        near = [
-            queue
-            for queue in taking
-            if queue.log_writer is None
-            or len(queue.messages) >= queue.fast_path_limit
-            or queue.bytes + size > queue.fast_path_bytes
-        ]
+        near = [queue for queue in taking if queue in asked]
         rooms = self._make_rooms(near, payload, may_exceed=may_exceed)
         if any(queue.deleted for queue in taking):
             # What others let go of came to one that ends when it is full.
@@ -2220,21 +2223,24 @@ class Broker(State):
         """Record one message that comes to several queues, and put it there; return the sequence to
         wait for.
         """
-        syncing = [queue for queue in queues if queue.durable] if is_durable(payload) else []
-        for queue in syncing:
-            log_writer.must_sync = queue.syncs = True
         # One record has one expiry, and a queue may have a shorter one of its own.
         by_expiry: dict[int, list[Queue]] = {}
         for queue in queues:
-            own = queue.expiry_of(expires, due) if queue.spec.ttl else expires
-            by_expiry.setdefault(own, []).append(queue)
-        sequence = 0
-        for own, alike in by_expiry.items():
-            uids = tuple(queue.uid for queue in alike)
-            sequence = log_writer.enqueue_shared(uids, payload, own)
-            for queue in alike:
-                queue.insert(sequence, payload, own)
-        return sequence
+            by_expiry.setdefault(queue.expiry_of(expires, due), []).append(queue)
+        found = [_insert(log_writer, alike, payload, own) for own, alike in by_expiry.items()]
+        return found[-1]
+
+
+def _insert(log_writer: LogWriter, queues: list[Queue], payload: bytes, expires: int) -> int:
+    """Do so where it expires at the same time on all of them."""
+    if is_durable(payload):
+        for queue in queues:
+            if queue.durable:
+                log_writer.must_sync = queue.syncs = True
+    sequence = log_writer.enqueue_shared(tuple([queue.uid for queue in queues]), payload, expires)
+    for queue in queues:
+        queue.insert(sequence, payload, expires)
+    return sequence
 
 
 def _goes_on(walk: Walk | Search) -> bool:
