@@ -24,7 +24,7 @@ import json
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -68,6 +68,8 @@ were; all others are a u32 length and so many bytes. The cause of a run of deque
 """
 COLUMN_HEAD = struct.Struct("<I")
 ALONE = struct.Struct("<QI")  # sequence, length of payload: the columns of a run of one message
+RUN_OF_ONE = struct.Struct("<BqIBQI")  # a head and those
+DEQUEUE_OF_ONE = struct.Struct("<BqIBQ")  # a head and a sequence
 REQUEUE_HEAD = struct.Struct(
     "<BqQII"
 )  # kind, queue, sequence of the message, delivery count, length of annotations
@@ -174,6 +176,8 @@ def _run_head(
     queue: int, sequences: Sequence[int], sizes: Sequence[int], expiries: Sequence[int]
 ) -> bytes:
     expires = any(expiries)
+    if len(sequences) == 1 and not expires:  # as where many queues are used in turn
+        return RUN_OF_ONE.pack(ENQUEUES, queue, 1, 0, sequences[0], sizes[0])
     columns = _column("Q", sequences) + _column("I", sizes)
     if expires:
         columns += _column("Q", expiries)
@@ -191,8 +195,10 @@ def first_of_run(data: bytes) -> tuple[int, int] | None:
     return (queue, int.from_bytes(data[RUN_HEAD.size : end], "little")) if count else None
 
 
-def encode_dequeues(queue: int, sequences: Iterable[int], cause: int = Cause.ACCEPTED) -> bytes:
+def encode_dequeues(queue: int, sequences: Sequence[int], cause: int = Cause.ACCEPTED) -> bytes:
     """Encode a run of dequeues of one queue, all for one cause."""
+    if len(sequences) == 1 and not cause:
+        return DEQUEUE_OF_ONE.pack(DEQUEUES, queue, 1, 0, sequences[0])
     column = array("Q", sequences)
     if not cause:
         return RUN_HEAD.pack(DEQUEUES, queue, len(column), 0) + _little(column)
@@ -362,6 +368,9 @@ def _decode_enqueues(source: Source, offset: int) -> tuple[Entry, int]:
 def _decode_dequeues(source: Source, offset: int) -> tuple[Entry, int]:
     data = source.data
     _, queue, count, columns = RUN_HEAD.unpack_from(data, offset)
+    if count == 1 and not columns:
+        sequence = DEQUEUE_OF_ONE.unpack_from(data, offset)[-1]
+        return (0, Dequeued(queue, (sequence,))), offset + DEQUEUE_OF_ONE.size
     sequences, offset = _read("Q", data, offset + RUN_HEAD.size, count)
     if not columns:
         return (0, Dequeued(queue, tuple(sequences))), offset
