@@ -73,7 +73,6 @@ _no_words = ffi.cast(
     ffi.typeof(lib.pn_transport_set_tracer).args[1], ffi.addressof(lib, "pn_transport_closed")
 )
 
-_DELIVERY = lib.PN_DELIVERY
 
 # Names of this module's own are found faster than attributes of another, and these are used for
 # each message.
@@ -715,9 +714,8 @@ class Engine:
         event = _peek(collector)
         while event:
             try:
-                kind = _event_type(event)
-                if kind == _DELIVERY:
-                    delivery = _event_delivery(event)
+                delivery = _event_delivery(event)
+                if delivery:
                     link = _delivery_link(delivery)
                     end = links.get(link)
                     if end is None:  # Its link lost its name to another one.
@@ -728,8 +726,8 @@ class Engine:
                         end.owner.delivery_changed(delivery)
                     else:
                         end.discard(delivery)
-                elif kind in _HANDLERS:
-                    _HANDLERS[kind](self, event)
+                elif (handle := _HANDLERS.get(_event_type(event))) is not None:
+                    handle(self, event)
             finally:
                 _pop(collector)
             event = _peek(collector)

@@ -443,15 +443,18 @@ class LinkEnd:
         # The next number of four bytes without their highest bits, which hand a carry on.
         self._next_tag = tag = ((self._next_tag | 0x80808080) + 1) & 0x7F7F7F7F
         self._tag_bytes[0] = tag
-        parts = (payload,) if isinstance(payload, bytes) else payload
-        size = len(payload) if isinstance(payload, bytes) else sum(map(len, parts))
+        size = len(payload) if isinstance(payload, bytes) else sum(map(len, payload))
         if size >= APART and state is None:
+            parts = (payload,) if isinstance(payload, bytes) else payload
             return self._send_apart(deque(parts), size, settled)
         delivery = _deliver(pointer, self._tag)
         if state is not None:
             set_state(delivery, TRANSACTIONAL, state)
-        for part in parts:
-            _send(pointer, part if isinstance(part, bytes) else _from_buffer(part), len(part))
+        if isinstance(payload, bytes):
+            _send(pointer, payload, size)
+        else:
+            for part in payload:
+                _send(pointer, part if isinstance(part, bytes) else _from_buffer(part), len(part))
         _advance(pointer)
         if settled:
             settle(delivery)
