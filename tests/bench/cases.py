@@ -96,7 +96,10 @@ TABLE = {
     "1mib": Case("1 MiB", _1_MIB, _us(1700)),
     "100kib-durable": Case("100 KiB, durable", _durable(_100_KIB), _us(250)),
     "1mib-durable": Case("1 MiB, durable", _durable(_1_MIB), _us(2500)),
+    "rate-100": Case("100 messages a second", Load(rate=100)),
+    "rate-1000": Case("1,000 messages a second", Load(rate=1000)),
     "rate-5000": Case("5,000 messages a second", Load(rate=5000), _us(100, ack_p99_ms=0.5)),
+    "rate-20000": Case("20,000 messages a second", Load(rate=20_000)),
     "pairs": Case(
         "50 senders and 50 receivers on 50 queues",
         Load(producers=50, consumers=50, window=50, is_pair_apart=True),
