@@ -1,7 +1,7 @@
 """The cases of the benchmark: with what load a cluster is measured, and what it is to cost.
 
 `TABLE` has the cases in which clusters are compared; each has the target that our cluster of three
-is to reach, and targets are written here and nowhere else. `KINDS` compares kinds of queues: all of
+is to reach, and targets are written here and nowhere else. `RATES` are more of its rates. `KINDS` compares kinds of queues: all of
 them get the same messages, which have a priority, a group and a property that is different in each,
 and the first kind is a queue in the order of arrival that reads nothing of that: what another one
 costs more is what it does.
@@ -96,10 +96,7 @@ TABLE = {
     "1mib": Case("1 MiB", _1_MIB, _us(1700)),
     "100kib-durable": Case("100 KiB, durable", _durable(_100_KIB), _us(250)),
     "1mib-durable": Case("1 MiB, durable", _durable(_1_MIB), _us(2500)),
-    "rate-100": Case("100 messages a second", Load(rate=100)),
-    "rate-1000": Case("1,000 messages a second", Load(rate=1000)),
     "rate-5000": Case("5,000 messages a second", Load(rate=5000), _us(100, ack_p99_ms=0.5)),
-    "rate-20000": Case("20,000 messages a second", Load(rate=20_000)),
     "pairs": Case(
         "50 senders and 50 receivers on 50 queues",
         Load(producers=50, consumers=50, window=50, is_pair_apart=True),
@@ -120,6 +117,12 @@ TABLE = {
     ),
 }
 """Those of the first lines are interleaved; a case that `is_fresh` comes after them."""
+
+RATES = {
+    f"rate-{rate}": Case(f"{rate:,} messages a second", Load(rate=rate))
+    for rate in (100, 1000, 20_000)
+}
+"""With `rate-5000` a curve: asked for by name."""
 
 FIFO = "fifo"
 KINDS = {
@@ -142,4 +145,4 @@ KINDS = {
     "selector": Case("a selector", Load(flags=(*ANY_KIND, "-f", "key <> 'none'"))),
 }
 """Each beside the first."""
-CASES = {**TABLE, **KINDS}
+CASES = {**TABLE, **RATES, **KINDS}

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import nats, rabbit
-from tests.bench.cases import CASES, FIFO, KINDS, TABLE, Case, Load
+from tests.bench.cases import CASES, FIFO, KINDS, RATES, TABLE, Case, Load
 from tests.bench.idle import Idle
 from tests.bench.nats import NatsCluster
 from tests.bench.ours import QpidhaBrokers
@@ -408,6 +408,8 @@ def listed() -> str:
     """The cases and subjects there are."""
     lines = ["cases of the table:"]
     lines += [f"  {name:18}{case.title}" for name, case in TABLE.items()]
+    lines += ["with rate-5000 a curve:"]
+    lines += [f"  {name:18}{case.title}" for name, case in RATES.items()]
     lines += [f"kinds of queues, each beside {FIFO}:"]
     lines += [f"  {name:18}{case.title}" for name, case in KINDS.items()]
     return "\n".join([*lines, "subjects:", *(f"  {name}" for name in (*OURS, *PEERS))])
