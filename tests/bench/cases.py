@@ -1,10 +1,10 @@
 """The cases of the benchmark: with what load a cluster is measured, and what it is to cost.
 
 `TABLE` has the cases in which clusters are compared; each has the target that our cluster of three
-is to reach, and targets are written here and nowhere else. `RATES` are more of its rates. `KINDS` compares kinds of queues: all of
-them get the same messages, which have a priority, a group and a property that is different in each,
-and the first kind is a queue in the order of arrival that reads nothing of that: what another one
-costs more is what it does.
+is to reach, and targets are written here and nowhere else. `RATES` has more rates. `KINDS` compares
+kinds of queues: all of them get the same messages, which have a priority, a group and a property
+that is different in each, and the first kind is a queue in the order of arrival that reads nothing
+of that: what another one costs more is what it does.
 """
 
 from __future__ import annotations
