@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qpidha.broker.exchange import EXCHANGE_TYPES, Exchange
 from qpidha.broker.queues.log_writer import LOCAL
+from qpidha.broker.queues.messages import Segment
 from qpidha.broker.queues.queue import Queue
 from qpidha.broker.state import DELETED_THERE, IN_LOG, KEYS_IN_RECORD, LOCAL_UID, gone_here
 from qpidha.model.effects import Announce
@@ -71,7 +72,7 @@ from qpidha.model.records import (
     Unbound,
 )
 from qpidha.model.replication_level import ALL, CONFIGURATION, NONE
-from qpidha.store.codec import EnqueueRun, decode, encode_record, enqueue_parts
+from qpidha.store.codec import EnqueueRun, decode, encode_columns, encode_record, enqueue_parts
 from qpidha.store.folder import DiskFolder
 from qpidha.store.log import Log
 from qpidha.store.log_reader import LogReader
@@ -902,19 +903,24 @@ class LocalLog:
             yield from self._messages(place)
 
     def _messages(self, place: int) -> Iterator[bytes]:
-        """Yield the messages of a queue, encoded, in parts; what leaves meanwhile is left out.
-        Meanwhile the queue may be set aside, and be given back: it is the one that is there.
+        """Yield the messages of a queue, encoded, in parts; what leaves meanwhile is left out, and
+        what is packed stays so. Meanwhile the queue may be set aside, and be given back: it is the
+        one that is there.
         """
         cursor = 0
         while isinstance(queue := self._things.get(place), Queue):
-            found = queue.messages_after(cursor, CHUNK)
-            if queue.logged and not queue.is_leaving:
-                # What came since it began to rise is in the cluster's log only.
-                found = [message for message in found if message.sequence <= queue.own_numbers]
+            # What came since it began to rise is in the cluster's log only.
+            last = queue.own_numbers if queue.logged and not queue.is_leaving else EVERY_NUMBER
+            found = queue.part_after(cursor, last, CHUNK)
             if not found:
                 break
-            cursor = found[-1].sequence
-            yield b"".join(_encoded(queue, place, found))
+            if isinstance(found, Segment):
+                cursor = found.sequences[-1]
+                columns = found.sequences, found.sizes, found.expiries or ()
+                yield encode_columns(place, *columns, found.body())
+            else:
+                cursor = found[-1].sequence
+                yield b"".join(_encoded(queue, place, found))
 
     def _objects(self, point: int) -> Iterator[tuple[int, Record]]:
         for place in [*self._references, *self._things]:

@@ -14,6 +14,7 @@ from qpidha.amqp.peer.sasl import Users
 from qpidha.broker.broker import Broker
 from qpidha.broker.credit import SLOW_DISK
 from qpidha.broker.policy import policy_asked_for
+from qpidha.broker.queues import backlog, messages
 from qpidha.broker.queues import level as level_module
 from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.broker.queues.queue import Queue
@@ -269,6 +270,46 @@ def test_a_checkpoint_beside_traffic_loses_and_doubles_nothing() -> None:
     again = member.restarted()
     assert bodies(again.broker.queues["q"]) == left
     assert bodies(again.broker.queues["r"]) == expected("one")
+
+
+def test_what_is_packed_stays_packed_when_a_checkpoint_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(messages, "FEWEST", 2)
+    monkeypatch.setattr(messages, "PIECE", 300)
+    monkeypatch.setattr(backlog, "LONG", 3)
+    monkeypatch.setattr(backlog, "AHEAD", 1)
+    member = Member()
+    queue = member.queue("q")
+    send(member, "q", *(f"m{number}" for number in range(40)))
+    member.broker.publish("", "q", DURABLE, headers=dict, expires=1 << 60)
+    send(member, "q", *(f"m{number}" for number in range(40, 80)))
+    changed, gone = queue.messages_after(0, 1 << 20)[:2]
+    queue.acquire(changed)
+    queue.requeue(changed, failed=True)
+    queue.acquire(gone)
+    queue.dequeue(gone)
+    member.settled()
+    cursor = 0
+    while cursor := queue.pack_some(cursor, 50):
+        pass
+    packed = queue.messages.packed
+    assert packed > 40
+    member.local.checkpoint()
+    member.settled()
+    assert any(name.endswith("checkpoint") for name in member.files.written)
+    assert queue.messages.packed == packed
+
+    def look(queue: Queue) -> list[tuple[int, bytes, int, int]]:
+        return [
+            (message.sequence, message.body(), message.expires, message.delivery_count)
+            for message in queue.messages_after(0, 1 << 20)
+        ]
+
+    left = look(queue)
+    assert len(left) == 80 and {expires for _, _, expires, _ in left} == {0, 1 << 60}
+    assert [count for *_, count in left].count(1) == 1
+    assert look(member.restarted().broker.queues["q"]) == left
 
 
 def test_a_snapshot_of_the_primary_leaves_what_is_only_here() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from qpidha.broker.queues.messages import Segment
 from qpidha.broker.queues.walk import Walk
 from qpidha.model.records import DedupRemembered
 
@@ -39,8 +40,8 @@ class Recall(Walk):
         super().__init__(queue)
         self._window = window
         self._spare = len(queue.messages) - window.size + queue.dequeued
-        """The first messages, more than the window takes, are passed over; those that have left
-        count among them.
+        """The first messages, more than the window takes, are passed over, and stay packed; those
+        that have left count among them.
         """
 
     def step(self, most: int) -> int:
@@ -55,19 +56,25 @@ class Recall(Walk):
         found: list[Message] = []
         looked = size = 0
         passing = self._spare - queue.dequeued
-        for message in queue.ordering.after(self._place):
-            if message.sequence > self._last:
+        while looked < most and len(found) < READ_A_TURN and size < BYTES_A_TURN:
+            part = queue.part_after(self._place, self._last, most=most - looked)
+            if not part:
                 self.end()
                 break
-            if looked >= most or len(found) >= READ_A_TURN or size >= BYTES_A_TURN:
-                break
-            looked += 1
-            self._place = message.sequence
-            if looked > passing:
-                found.append(message)
-                size += message.size
-        else:
-            self.end()
+            if isinstance(part, Segment):
+                if looked + len(part) <= passing:
+                    looked += len(part)
+                    self._place = part.sequences[-1]
+                    continue
+                part = [queue.messages[sequence] for sequence in part.sequences]
+            for message in part:
+                looked += 1
+                self._place = message.sequence
+                if looked > passing:
+                    found.append(message)
+                    size += message.size
+                if len(found) >= READ_A_TURN or size >= BYTES_A_TURN:
+                    break
         self._spare -= looked - len(found)
         if found:
             self.sequence = max(self.sequence, self.take(found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qpidha.broker.broker import Broker
-from qpidha.broker.queues import recall
+from qpidha.broker.queues import backlog, messages, recall
 from qpidha.broker.queues.defaults import QueueDefaults
 from qpidha.broker.queues.lifetime import Lifetime
 from qpidha.broker.queues.queue import Queue
@@ -163,6 +163,30 @@ def test_a_window_of_many_messages_is_filled_some_a_turn_and_a_replica_reads_non
         other.apply(sequence, record)
     assert remembered(copy.window) == remembered(queue.window) and reels.read_count == 5
     assert picture(broker) == picture(other)
+
+
+def test_messages_that_the_window_does_not_take_stay_packed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(messages, "FEWEST", 2)
+    monkeypatch.setattr(messages, "PIECE", 10)
+    monkeypatch.setattr(backlog, "LONG", 3)
+    monkeypatch.setattr(backlog, "AHEAD", 1)
+    monkeypatch.setattr(recall, "READ_A_TURN", 2)
+    broker, queue = a_queue()
+    keys = [str(number) for number in range(60)]
+    for key in keys:
+        queue.enqueue(a_key(key))
+    cursor = 0
+    while cursor := queue.pack_some(cursor, 50):
+        pass
+    packed = queue.messages.packed
+    assert packed > 40
+    queue.reconfigure(a_spec(dedup="message-id", dedup_window=7))
+    while broker.walks:
+        broker.go_on_walking(FOR_EVER)
+    assert [key for key, _ in remembered(queue.window)] == ["s:" + key for key in keys[-7:]]
+    assert queue.messages.packed > packed - 10
 
 
 def test_a_window_that_changes_again_is_filled_by_its_last_keys(
