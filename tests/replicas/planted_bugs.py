@@ -150,22 +150,22 @@ def leave_unsynced() -> AbstractContextManager[None]:
 
 
 LOCAL_BUGS: dict[str, tuple[Callable[[], AbstractContextManager[None]], int]] = {
-    "stream-unsynced": (stream_unsynced, 0),
-    "leave-unsynced": (leave_unsynced, 10),
+    "stream-unsynced": (stream_unsynced, 2),
+    "leave-unsynced": (leave_unsynced, 28),
 }
 """The same of bugs with a queue that a member of a cluster has for itself."""
 BUGS: dict[str, tuple[Callable[[], AbstractContextManager[None]], int]] = {
     "stream-uncommitted": (stream_uncommitted, 1),
-    "tell-uncommitted-departures": (tell_uncommitted_departures, 1),
-    "forget-what-left-unsent": (forget_what_left_unsent, 9),
-    "walk-at-once": (walk_at_once, 13),
-    "resume-at-the-position": (resume_at_the_position, 0),
-    "departures-first": (departures_first, 21),
+    "tell-uncommitted-departures": (tell_uncommitted_departures, 3),
+    "forget-what-left-unsent": (forget_what_left_unsent, 10),
+    "walk-at-once": (walk_at_once, 4),
+    "resume-at-the-position": (resume_at_the_position, 2),
+    "departures-first": (departures_first, 4),
     "trust-any-history": (trust_any_history, 25),
-    "confirm-early": (confirm_early, 7),
+    "confirm-early": (confirm_early, 34),
     "forget-the-position": (forget_the_position, 0),
-    "let-clients-in": (let_clients_in, 17),
-    "keep-what-was-there": (keep_what_was_there, 17),
+    "let-clients-in": (let_clients_in, 25),
+    "keep-what-was-there": (keep_what_was_there, 25),
     "stop-after-failover": (stop_after_failover, 4),
 }
 """Name -> the bug, and a seed that finds it."""

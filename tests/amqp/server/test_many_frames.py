@@ -14,7 +14,7 @@ from qpidha.amqp.server.streams import LATE_A_TURN
 from qpidha.model.effects import Effect, SendBytes, SendParts
 from qpidha.model.encoding import UInt
 from qpidha.model.events import BytesReceived, ConnectionKind, ConnectionLost, ConnectionOpened
-from qpidha.node import Node
+from qpidha.node import LOOK, Node
 from tests.amqp.builders import a_node
 from tests.amqp.server.test_rare_frames import HEADER, OPEN, PLAIN_BEGIN
 from tests.amqp.wire import attach, frame, frames_in, perform, told
@@ -73,7 +73,7 @@ def test_what_all_connections_put_off_has_a_bound_and_counts_as_memory(
     for number in range(4, 14, 2):
         node.step([ConnectionOpened(number, "p", ConnectionKind.CLIENT, "", False)], NOW)
         node.step([BytesReceived(number, HEADER + OPEN + PLAIN_BEGIN)], NOW)
-        effects += node.step([BytesReceived(number, said)], NOW)
+        effects += node.step([BytesReceived(number, said)], NOW + number * LOOK)
     ends = told(frames_in(sent(effects))).count((0x18, "amqp:resource-limit-exceeded"))
     assert 0 < ends < 4
     assert 256 << 10 < node.scratch.put_off < 1 << 20
