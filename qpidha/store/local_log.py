@@ -370,6 +370,10 @@ class LocalLog:
         elif not place or self._marks[place].own_numbers != own_numbers:
             self.let_go(queue)
             return len(queue.messages)
+        if self._marks[place].is_copy:
+            # We took it out of the cluster's log, and decided no more before that was committed.
+            # It is, or nobody would put it there again: what is here is nowhere else.
+            self._mark(place, is_copy=False)
         aside = self._broker.unplaced_queue(replace(queue.options, replicate=CONFIGURATION))
         aside.is_replica = True
         del self._places[queue]
