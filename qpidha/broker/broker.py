@@ -1152,11 +1152,13 @@ class Broker(State):
         if is_recorded:
             if local is not None:
                 local.unbound(exchange, destination, key)
-            return self._append(Bound(exchange.uid, destination.uid, key, given))
+            record = Bound(exchange.uid, destination.uid, key, given)
+            return self._append_of(record, exchange.options, destination.options)
         here = 0 if local is None else local.bound(exchange, destination, key, given)
         # A binding that others knew and shall not know any more is gone for them.
         if was_recorded:
-            here = max(here, self._append(Unbound(exchange.uid, destination.uid, key)))
+            gone = Unbound(exchange.uid, destination.uid, key)
+            here = max(here, self._append_of(gone, exchange.options, destination.options))
         return here
 
     @staticmethod
@@ -1187,7 +1189,10 @@ class Broker(State):
             return 0
         exchange.unbind(destination, key)
         recorded = self.records_binding(exchange, destination, binding.arguments)
-        sequence = self._append(Unbound(exchange.uid, destination.uid, key)) if recorded else 0
+        sequence = 0
+        if recorded:
+            gone = Unbound(exchange.uid, destination.uid, key)
+            sequence = self._append_of(gone, exchange.options, destination.options)
         if self.local_log is not None:
             sequence = max(sequence, self.local_log.unbound(exchange, destination, key))
         return max(sequence, self._end_unused_exchange(exchange))
@@ -1686,7 +1691,7 @@ class Broker(State):
             return
         queue.is_used = True
         if queue.uid > 0:
-            self._append(QueueUsed(queue.uid))
+            self._append_of(QueueUsed(queue.uid), queue.options)
         elif queue.local_writer is not None:
             queue.local_writer.used(queue)
 
@@ -1971,6 +1976,14 @@ class Broker(State):
     def _append(self, record: Record) -> int:
         return 0 if self._log_writer is None else self._log_writer.append(record)
 
+    def _append_of(self, record: Record, *of: QueueDeclared | ExchangeDeclared) -> int:
+        """Append what becomes of queues, exchanges or bindings. What is not durable outlives
+        brokers in the memory of others only, and waits for no disk.
+        """
+        if self._log_writer is not None and all(thing.durable for thing in of):
+            self._log_writer.must_sync = True
+        return self._append(record)
+
     def _record(self, wanted: QueueDeclared | ExchangeDeclared) -> int:
         if not self.records_object(wanted.durable, wanted.replicate):
             return 0
@@ -1982,7 +1995,7 @@ class Broker(State):
             if isinstance(wanted, ExchangeDeclared) and wanted.type == CONSISTENT_HASH:
                 what = f"an exchange of the type {wanted.type}"
                 check_enabled(what, QUEUE_KINDS, self.usable)
-        return self._append(wanted)
+        return self._append_of(wanted, wanted)
 
     def _check_decides(self, *objects: Destination) -> None:
         """Refuse a change that another broker decides about; what has a local end here is our
@@ -2054,7 +2067,9 @@ class Broker(State):
         exchanges = list(dict.fromkeys(uid for uid, _ in queue.bindings))
         self.detach_queue(queue)
         # One record says of all messages that are still here that they have left.
-        sequence = self._append(QueueDeleted(queue.uid)) if queue.uid > 0 else queue.waits_for
+        sequence = queue.waits_for
+        if queue.uid > 0:
+            sequence = self._append_of(QueueDeleted(queue.uid), queue.options)
         here = queue.local_writer
         self.close_queue(queue)
         self.forget_locally(queue)
@@ -2090,7 +2105,8 @@ class Broker(State):
                 )
             )
             if ended.uid > 0:
-                sequence = max(sequence, self._append(ExchangeDeleted(ended.uid)))
+                record = ExchangeDeleted(ended.uid)
+                sequence = max(sequence, self._append_of(record, ended.options))
             elif self.local_log is not None:
                 sequence = max(sequence, self.local_log.end)
             for uid in sources:

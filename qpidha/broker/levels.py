@@ -210,6 +210,7 @@ class Levels:
     def _append(self, record: Record) -> int:
         log_writer = self._broker.log_writer
         if log_writer is not None:
+            log_writer.must_sync = True
             self.sequence = log_writer.append(record)
         return self.sequence
 

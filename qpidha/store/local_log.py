@@ -74,7 +74,7 @@ from qpidha.model.records import (
 from qpidha.model.replication_level import ALL, CONFIGURATION, NONE
 from qpidha.store.codec import EnqueueRun, decode, encode_columns, encode_record, enqueue_parts
 from qpidha.store.folder import DiskFolder
-from qpidha.store.log import Log
+from qpidha.store.log import OF_OBJECTS, Log
 from qpidha.store.log_reader import LogReader
 from qpidha.store.recovery import CHUNK
 from qpidha.store.weighing import PER_MESSAGE, PER_OBJECT
@@ -788,6 +788,8 @@ class LocalLog:
         self.has_queues = True
 
     def _append(self, record: Record) -> int:
+        if isinstance(record, OF_OBJECTS):  # What is here is durable.
+            self.log.must_sync = True
         return LOCAL + self.log.append(record)
 
     def _append_encoded(self, parts: list[bytes]) -> int:

@@ -41,12 +41,19 @@ from qpidha.model.features import DEPARTURE_CAUSES
 from qpidha.model.records import (
     HA_RECORDS,
     Batch,
+    Bound,
     Cause,
     Dequeued,
     Enqueued,
+    ExchangeDeclared,
+    ExchangeDeleted,
+    QueueDeclared,
+    QueueDeleted,
+    QueueUsed,
     Record,
     ReplicaSet,
     Requeued,
+    Unbound,
 )
 from qpidha.store.codec import apart, encode_dequeues, enqueue_parts, record_parts
 from qpidha.store.write_ahead_log import Chunk
@@ -66,7 +73,19 @@ none.
 """
 OF_MESSAGES = (Enqueued, Dequeued, Requeued, ReplicaSet)
 """Records of messages, and how far a replica has come with them: whether they must be synced, the
-queue knows. All others must.
+queue knows.
+"""
+OF_OBJECTS = (
+    QueueDeclared,
+    QueueUsed,
+    QueueDeleted,
+    ExchangeDeclared,
+    ExchangeDeleted,
+    Bound,
+    Unbound,
+)
+"""Records of queues, exchanges and bindings, which may be durable or not: whether they must be
+synced, who appends them says. All others must.
 """
 
 
@@ -268,7 +287,7 @@ class Log:
         # know of an epoch or an in-sync set before they could be asked to promise against it (S1).
         if isinstance(record, HA_RECORDS):
             self._control = True
-        if not isinstance(record, OF_MESSAGES):
+        if not isinstance(record, OF_MESSAGES + OF_OBJECTS):
             self.must_sync = True
         return self.last + len(self._pending)
 

@@ -433,6 +433,39 @@ def test_what_is_durable_is_accepted_with_a_warning_if_that_is_said() -> None:
     assert "exchange e" in [one for one in told if one.level == "warning"][1].text
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_the_disk_is_waited_for_by_what_becomes_of_something_durable(durable: bool) -> None:
+    log = Log(1 << 20)
+    log.start_epoch(1)
+    broker = a_broker(log)
+
+    def syncs() -> list[bool]:
+        last = log.last
+        log.seal()
+        log.committed = broker.committed = log.last
+        return [batch.durable for batch in log.batches(last + 1)]
+
+    queue, _ = broker.declare_queue("q", durable=durable, auto_delete=True)
+    assert syncs() == [durable]
+    broker.declare_exchange("ex", durable=durable)
+    assert syncs() == [durable]
+    for name in ("ex", "amq.topic"):
+        broker.bind(name, "q", "k")
+        assert syncs() == [durable]
+    broker.unbind("amq.topic", "q", "k")
+    assert syncs() == [durable]
+    a_taker(queue)
+    assert syncs() == [durable], "it has a user"
+    broker.declare_exchange("other", durable=not durable)
+    assert syncs() == [not durable]
+    broker.bind("other", "q", "k")
+    assert syncs() == [False], "only one of both is durable"
+    broker.delete_queue("q")
+    assert syncs() == [durable]
+    broker.delete_exchange("ex")
+    assert syncs() == [durable]
+
+
 def test_who_is_done_with_a_replaced_message_waits_for_what_replaced_it() -> None:
     log = Log(1 << 20)
     log.start_epoch(1)

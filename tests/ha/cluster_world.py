@@ -311,6 +311,7 @@ class Machine:
 
     def publish(self, word: str) -> None:
         assert self.cluster.primary is not None
+        self.log.must_sync = True
         sequence = self.log.append(QueueDeclared(word, ""))
         self.model[sequence] = word
         self.pending.add(sequence, self, word)

@@ -54,6 +54,7 @@ from qpidha.store import frames as disk_frames
 from qpidha.store.local_log import LocalLog
 from qpidha.store.log import Log
 from qpidha.store.write_ahead_log import WriteAheadLog
+from tests.sim.declaring import draw_declaring
 from tests.sim.faults import draw_apart
 from tests.sim.gathering import gathers
 from tests.sim.linking import draw_links
@@ -720,6 +721,11 @@ def record_once() -> AbstractContextManager[None]:
     return replaced((Queue, "record_twice", once))
 
 
+def declare_before_sync() -> AbstractContextManager[None]:
+    """Take every queue, exchange and binding for one that is not durable when it is recorded."""
+    return replaced((Broker, "_append_of", lambda self, record, *of: self._append(record)))
+
+
 def leave_before_arrival() -> AbstractContextManager[None]:
     """Let a message that goes to a queue in the other log leave in the turn that puts it there."""
     return replaced((Broker, "crosses", lambda self, source, target: False))
@@ -915,6 +921,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
         forget_local_dequeue,
         forget_the_rest,
         record_once,
+        declare_before_sync,
         leave_before_arrival,
         leave_before_sync,
         swap_parts,
@@ -970,6 +977,7 @@ NEEDS: dict[str, Callable[[Any], object]] = {
     "forget-local-dequeue": attrgetter("plan.keeps"),
     "forget-the-rest": attrgetter("plan.keeps"),
     "record-once": lambda run: run.plan.levels or run.plan.keeps,
+    "declare-before-sync": draw_declaring,
     "leave-before-arrival": attrgetter("plan.crosses"),
     "leave-before-sync": attrgetter("plan.crosses"),
     "forget-part": attrgetter("plan.disks"),

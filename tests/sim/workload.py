@@ -21,6 +21,7 @@ from tests.sim.activating import WANT, activate, check_fenced, single_actives
 from tests.sim.clients import ModelTransport, Mover, Receiver, Sender
 from tests.sim.clocks import promoted_unheard, set_clocks
 from tests.sim.crossing import crossing, draw_crossing
+from tests.sim.declaring import declaring
 from tests.sim.dying import die, died_whole
 from tests.sim.gathering import gathering
 from tests.sim.grouping import MOODS, group, group_of, groups
@@ -161,6 +162,7 @@ class Run(Network):
                     remembering(self),
                     keeping(self),
                     crossing(self),
+                    declaring(self),
                     gathering(self),
                 ):
                     self.world.run_for(self.plan.length)

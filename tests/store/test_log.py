@@ -17,6 +17,7 @@ from qpidha.model.records import (
     Enqueued,
     EpochStarted,
     InSyncChanged,
+    PolicyCleared,
     QueueDeclared,
     Requeued,
 )
@@ -143,6 +144,11 @@ def test_each_batch_says_whether_it_is_control_and_durable() -> None:
     log.seal()
     log.append(EpochStarted("a", ("a",)))
     log.seal()
+    log.append(PolicyCleared("p", is_operator=False))
+    log.seal()
+    log.append(Bound(-2, 7, "k"))
+    log.seal()
+    log.must_sync = True
     log.append(Bound(-2, 7, "k"))
     log.seal()
     log.enqueue(7, b"b", 0)
@@ -150,6 +156,8 @@ def test_each_batch_says_whether_it_is_control_and_durable() -> None:
     assert [(batch.control, batch.durable) for batch in log.batches(1)] == [
         (False, False),
         (True, True),
+        (False, True),
+        (False, False),
         (False, True),
         (False, False),
     ]
