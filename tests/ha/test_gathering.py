@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qpidha.ha.gathering import DEPARTURES, NUMBERS, PROBES, SAMPLE, TIMES
+from qpidha.ha.gathering import DEPARTURES, MESSAGES, NUMBERS, PROBES, SAMPLE, TIMES
 from tests.ha.test_snapshot import Pair
 
 
@@ -178,6 +178,22 @@ def test_messages_on_their_way_to_a_consumer_count_when_it_is_known_what_came_of
     pair.a.is_awaited = False
     pair.primary.flush(now + NUMBERS + 4 * MS)
     assert sum(batch.size for batch in pair.a.log.batches(before + 1)) == 0
+
+
+def test_a_message_and_departures_beside_it_wait_for_20_ms_at_most() -> None:
+    pair = in_sync_with_a_message()
+    consumers_are_quick(pair, NOW)
+    (backup,) = pair.primary.backups.values()
+    backup.took = 50 * MS
+    now = NOW + 1000 * MS
+    consume(pair)
+    pair.publish(b"kept", "q0")
+    assert turn(pair, now) == 0
+    assert pair.primary.gathering.until == now + MESSAGES
+    assert turn(pair, now + MESSAGES - 1) == 0
+    assert turn(pair, now + MESSAGES) > 0
+    pair.settle()
+    assert pair.b.payloads("q0") == pair.a.payloads("q0") == [b"new", b"kept"]
 
 
 def test_a_message_that_came_later_waits_on_when_one_is_sent() -> None:
