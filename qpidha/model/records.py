@@ -220,6 +220,10 @@ class DedupRemembered(WithLaterFields):
     queue: int
     keys: list[str]
     sequences: list[int]
+    by: str = ""
+    """In a local log: what the keys are (`Dedup.by`), for the policies that said it are not there.
+    Left out while it is empty; an earlier version writes none.
+    """
 
 
 @dataclass(slots=True)

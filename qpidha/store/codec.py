@@ -120,6 +120,7 @@ CHECKS = {
 LEFT_OUT: dict[type, tuple[str, ...]] = {
     QueueDeclared: ("fallback", "implied"),
     LevelChanged: ("recorded", "keeper"),
+    DedupRemembered: ("by",),
 }
 """Fields that are not written while they are empty."""
 CUT_SHORT = "the last record is cut short"

@@ -218,7 +218,8 @@ class LocalLog:
 
     def remember(self, queue: Queue, keys: list[str], numbers: list[int]) -> int:
         """Record keys that a queue remembers."""
-        return self._append(DedupRemembered(self._place(queue), keys, numbers))
+        by = "" if queue.window is None else queue.window.by
+        return self._append(DedupRemembered(self._place(queue), keys, numbers, by))
 
     def declared(self, thing: Destination) -> int:
         """Record that a queue or an exchange is there."""
@@ -950,7 +951,7 @@ class LocalLog:
                         yield 0, Dequeued(place, (last,))  # It is not given once more.
                     if thing.window is not None:
                         for keys, numbers in thing.window.parts(KEYS_IN_RECORD):
-                            yield 0, DedupRemembered(place, keys, numbers)
+                            yield 0, DedupRemembered(place, keys, numbers, thing.window.by)
         for (source, target, key), arguments in list(self._bindings.items()):
             yield 0, Bound(source, target, key, arguments)
 
@@ -970,7 +971,9 @@ def _apply_to(queue: Queue, record: Record) -> None:
         case QueueUsed():
             queue.is_used = True
         case DedupRemembered():
-            if queue.window is not None:
+            # The policies of the cluster's log, as they are now, say what this queue remembers:
+            # other keys that it had before would take the places of its own.
+            if queue.window is not None and record.by in ("", queue.window.by):
                 queue.window.restore(record.keys, record.sequences)
         case _:
             pass
@@ -1017,16 +1020,10 @@ def _copy(queue: Queue, other: Queue, after: int, last: int) -> None:
         if number in queue.delayed:
             other.postpone(number, queue.delayed[number])
     # What is set aside follows no policy: it may know other keys than are asked for by now.
-    known, asked = queue.spec.dedup, other.spec.dedup
-    if (
-        queue.window is not None
-        and other.window is not None
-        and known is not None
-        and asked is not None
-        and known.by == asked.by
-    ):
-        for keys, numbers in queue.window.parts(KEYS_IN_RECORD):
-            other.window.restore(keys, numbers)
+    known, asked = queue.window, other.window
+    if known is not None and asked is not None and known.by == asked.by:
+        for keys, numbers in known.parts(KEYS_IN_RECORD):
+            asked.restore(keys, numbers)
 
 
 def _encoded(queue: Queue, place: int, messages: list[Message]) -> list[bytes]:

@@ -48,6 +48,8 @@ CLOSE = 0.5
 """How many changes of a policy follow another one closely."""
 MEETING = ("crash", "restart", "power_failure", "isolate", "switchover")
 NAME = "dedup"
+ANNOTATED = "s:k"
+"""What a key begins with that is an annotation, and no other one."""
 PAUSE = 20 * MILLISECOND
 """After which an administrator looks again whether there is a primary."""
 
@@ -181,7 +183,7 @@ def note_known(run: Any, queue: Any, key: str, original: Any, *, is_passed: bool
 
 def text_of(by: str, key: str) -> str:
     """Write down what a window knows the message with a key by."""
-    return f"s:{id_of(key)}" if by == MESSAGE_ID else f"s:k{id_of(key)}"
+    return f"s:{id_of(key)}" if by == MESSAGE_ID else f"{ANNOTATED}{id_of(key)}"
 
 
 def known_to(queue: Any) -> dict[str, int]:
@@ -274,6 +276,8 @@ class Memory:
         """What all have to know by that."""
         self.tail: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         """By record, what is to be done to it next."""
+        self.looked_at: dict[str, int] = {}
+        """Broker -> the life of it that was judged last."""
         self.compared: dict[str, int] = {}
         """Backup -> up to where it had the log when it was compared last."""
 
@@ -293,6 +297,12 @@ class Memory:
             action(self.base, *values)
         if log.committed == log.last and not log.has_pending:
             self._compare(machine)
+
+    def look(self, machine: Any) -> None:
+        """Judge what the start of a broker brought back."""
+        if self.looked_at.get(machine.host) != machine.life:
+            self.looked_at[machine.host] = machine.life
+            check_keys(machine)
 
     def forget(self) -> None:
         """Nobody was left who had everything."""
@@ -403,6 +413,7 @@ class Memory:
 
     def check(self, machine: Any) -> None:
         """A primary knows all that has to be known."""
+        check_keys(machine)
         for uid, known in self.now.keys.items():
             queue = machine.node.broker.by_uid.get(uid)
             if queue is None or queue.deleted or self.run.plan.levels:
@@ -413,6 +424,18 @@ class Memory:
                     f"forgotten: queue {queue.name} of {machine.host} does not know "
                     f"{', '.join(missing[:5])}, and has to since {known[missing[0]][1]}"
                 )
+
+
+def check_keys(machine: Any) -> None:
+    """The queues of a broker know keys by what they are to know them."""
+    for queue in machine.node.broker.queues.values():
+        is_by_id = queue.window is not None and queue.spec.dedup.by == MESSAGE_ID
+        other = [key for key in known_to(queue) if key.startswith(ANNOTATED) == is_by_id]
+        if other:
+            raise Violation(
+                f"other keys: queue {queue.name} of {machine.host} knows {other[0]}, which is no "
+                f"key by {queue.spec.dedup.by}"
+            )
 
 
 def rule_of(record: PolicySet) -> Rule:

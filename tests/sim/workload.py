@@ -528,6 +528,8 @@ class Run(Network):
     def look(self, machine: Machine) -> None:
         """A broker has made a turn."""
         self.moved(machine)
+        if self.memory is not None:
+            self.memory.look(machine)
         primary = machine.node.cluster.primary if machine.node.cluster is not None else None
         if primary is not None:
             checkers.counted_was_said(machine, machine.node.cluster)

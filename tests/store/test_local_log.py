@@ -941,6 +941,38 @@ def test_a_queue_that_was_lowered_remembers_what_it_had() -> None:
     assert queue.window is not None and queue.window.find(once) is not None
 
 
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_keys_of_a_former_policy_do_not_come_back(checkpoint: bool) -> None:
+    member = Member()
+    queue = member.queue("q", "configuration")
+    bodies = [
+        build(
+            "",
+            header={"durable": True},
+            properties={"message_id": f"{number}"},
+            annotations={"x-key": f"k{number}"},
+        )
+        for number in range(3)
+    ]
+    for body in bodies:
+        member.broker.publish("", "q", body, headers=dict)
+    # The last one is known by keys of which there are three, and then three others.
+    for by in ("message-id", "x-key"):
+        member.broker.set_policy(policy_asked_for("p", "q", {"dedup": by, "dedup_window": 3}))
+        go_on(member)
+    if checkpoint:
+        member.local.checkpoint()
+        go_on(member)
+    known = remembered(queue.window)
+    assert [key for key, _ in known] == ["s:k0", "s:k1", "s:k2"]
+    member = member.restarted()
+    queue = member.broker.queues["q"]
+    assert remembered(queue.window) == known
+    for body in bodies:
+        member.broker.publish("", "q", body, headers=dict)
+    assert queue.deduplicated == 3 and len(queue.messages) == 3
+
+
 @pytest.mark.usefixtures("slices")
 @pytest.mark.parametrize("changes", [["message-id"], ["x-key"], ["x-key", "message-id"]])
 def test_what_is_taken_back_is_remembered_by_all_brokers_alike(changes: list[str]) -> None:

@@ -61,6 +61,11 @@ class Window:
     def __len__(self) -> int:
         return len(self._sequences)
 
+    @property
+    def by(self) -> str:
+        """What its keys are (`Dedup.by`)."""
+        return self._annotation or MESSAGE_ID
+
     def key(self, payload: bytes) -> str:
         """Return the key of a message, empty if it has none."""
         if self._last[0] is not payload:
