@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from qpidha.ha import gathering
 from qpidha.ha.gathering import DEPARTURES, MESSAGES, NUMBERS, PROBES, SAMPLE, TIMES
 from tests.ha.test_snapshot import Pair
 
@@ -265,26 +266,74 @@ def test_numbers_without_a_trace_leave_by_themselves() -> None:
     assert turn(pair, now + NUMBERS) == 1
 
 
-def test_no_message_waits_any_more_where_that_was_of_no_use() -> None:
+def keep_until_none_waits(pair: Pair, now: int) -> int:
+    """Have nobody take the messages that wait until none does any more; return the time then."""
+    count = 0
+    while pair.primary.gathering.is_quick:
+        count += 1
+        now += 1000 * MS
+        pair.a.now = now
+        pair.publish(b"kept", "q0")
+        pair.primary.flush(now)
+        pair.a.now = now + TIMES * MS
+        assert turn(pair, pair.a.now) == 1 or not pair.primary.gathering.is_quick
+        confirm(pair, pair.a.now + MS)
+    assert count <= 2 * SAMPLE
+    return now
+
+
+def rounds_until_quick(pair: Pair, now: int) -> int:
+    """Have messages consumed soon; return how many decisions it took until they wait."""
+    # Each message is in one turn with what is left of the one before: every other one is followed.
+    return round(consumers_are_quick(pair, now) / (2 * PROBES))
+
+
+def test_no_message_waits_any_more_where_that_was_of_no_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gathering, "REST", 4)
     pair = in_sync_with_a_message()
     now = NOW
-    took = []
-    for _ in range(4):
-        took.append(consumers_are_quick(pair, now))
-        count = 0
-        while pair.primary.gathering.is_quick:
-            count += 1
-            now += 1000 * MS
-            pair.a.now = now
-            pair.publish(b"kept", "q0")
-            pair.primary.flush(now)
-            pair.a.now = now + TIMES * MS
-            assert turn(pair, pair.a.now) == 1 or not pair.primary.gathering.is_quick
-            confirm(pair, pair.a.now + MS)
-        assert count <= 2 * SAMPLE
-    # Each message is in one turn with what is left of the one before: every other one is followed.
-    rounds = [round(count / (2 * PROBES)) for count in took]
-    assert rounds[1:] == [2, 3, 5], "one more than it rests"
+    rounds = []
+    for _ in range(5):
+        rounds.append(rounds_until_quick(pair, now))
+        now = keep_until_none_waits(pair, now)
+    assert rounds[1:] == [2, 3, 5, 5], "one more than it rests"
+
+
+def test_the_next_rest_is_a_short_one_where_waiting_was_of_use() -> None:
+    pair = in_sync_with_a_message()
+    now = NOW
+    for _ in range(3):
+        consumers_are_quick(pair, now)
+        now = keep_until_none_waits(pair, now)
+    consumers_are_quick(pair, now)
+    for _ in range(2 * SAMPLE):
+        now += 1000 * MS
+        pair.a.now = now
+        pair.publish(b"consumed", "q0")
+        assert turn(pair, now) == 0
+        consume_last(pair)
+        pair.a.now = now + NUMBERS
+        turn(pair, pair.a.now)
+        confirm(pair, pair.a.now + MS)
+    assert pair.primary.gathering.is_quick
+    now = keep_until_none_waits(pair, now)
+    assert rounds_until_quick(pair, now) == 2
+
+
+def test_there_is_no_rest_where_consumers_became_slow_meanwhile() -> None:
+    pair = in_sync_with_a_message()
+    now = NOW
+    for _ in range(3):
+        consumers_are_quick(pair, now)
+        now = keep_until_none_waits(pair, now)
+    for i in range(1, 2 * PROBES):
+        follow(pair, now + i * 100 * MS, TIMES * MS + 1)
+    now += 10_000 * MS
+    assert rounds_until_quick(pair, now) == 1
+    now = keep_until_none_waits(pair, now)
+    assert rounds_until_quick(pair, now) == 2
 
 
 def follow(pair: Pair, now: int, after: int) -> None:
