@@ -267,9 +267,6 @@ class Levels:
             finish()  # A former primary has recorded them.
             self.look(queue)
             return
-        if queue.logged:  # This broker knows more keys by what it kept than the log may have.
-            for _, keys in remembered(queue):
-                self._append(keys)
 
         def begin(own_numbers: int) -> int:
             queue.begin_recording(log_writer, own_numbers)

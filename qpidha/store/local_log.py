@@ -47,7 +47,14 @@ from qpidha.broker.exchange import EXCHANGE_TYPES, Exchange
 from qpidha.broker.queues.log_writer import LOCAL
 from qpidha.broker.queues.messages import Segment
 from qpidha.broker.queues.queue import Queue
-from qpidha.broker.state import DELETED_THERE, IN_LOG, KEYS_IN_RECORD, LOCAL_UID, gone_here
+from qpidha.broker.state import (
+    DELETED_THERE,
+    IN_LOG,
+    KEYS_IN_RECORD,
+    LOCAL_UID,
+    gone_here,
+    remembered,
+)
 from qpidha.model.effects import Announce
 from qpidha.model.encoding import Parts
 from qpidha.model.errors import LogDamaged, ProtocolViolation, UpgradeNeeded
@@ -680,6 +687,10 @@ class LocalLog:
         _copy(aside, queue, recorded, queue.own_numbers)
         self._write_for(queue)
         queue.go_on_rising(recorded)
+        if queue.log_writer is not None:
+            # This broker knows more keys by what it kept than the log may have.
+            for _, keys in remembered(queue):
+                queue.log_writer.append(keys)
         aside.close()
 
     def _find_again(self, queue: Queue) -> list[Announce]:

@@ -996,6 +996,9 @@ def test_what_is_taken_back_is_remembered_by_all_brokers_alike(changes: list[str
     member.settled()
     member = member.restarted()
     queue = member.broker.queues["q"]
+    member.settled()
+    other = Member(main=member.main, passive=True).broker.queues["q"]
+    assert remembered(queue.window) == remembered(other.window)  # Before it goes on to rise, too.
     raise_to(member, queue, "all")
     go_on(member)
     assert queue.options.replicate == "all"
