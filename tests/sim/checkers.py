@@ -8,6 +8,7 @@ there, is nothing.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 from qpidha.broker.queues.queue import Queue
@@ -401,23 +402,27 @@ def causes_hold(facts: Facts, machine: Any) -> None:
     purged, and nothing else makes them leave.
     """
     queues = {queue.uid: queue.name for queue in machine.node.broker.queues.values()}
-    keys: dict[tuple[int, int], str] = {}  # by queue and number
+    keys: defaultdict[int, dict[int, str]] = defaultdict(dict)  # by queue and number
     log = machine.node.log
     for batch in log.batches(log.start):
         for entry in decode(batch.data):
             if isinstance(entry, EnqueueRun):
                 pairs = zip(entry.sequences, entry.payloads, strict=True)
-                keys.update({(entry.queue, each): key_of(payload) for each, payload in pairs})
+                keys[entry.queue].update({each: key_of(payload) for each, payload in pairs})
             elif isinstance(entry[1], Enqueued):
-                key = key_of(entry[1].payload)
-                keys.update({(uid, entry[0]): key for uid in entry[1].queues})
+                for uid in entry[1].queues:
+                    keys[uid][entry[0]] = key_of(entry[1].payload)
+            elif isinstance(entry[1], LevelChanged) and not entry[1].logged:
+                # The log has no messages of it any more: a later primary gives their numbers again,
+                # and what has one may leave before it is recorded.
+                keys.pop(entry[1].queue, None)
             elif isinstance(entry[1], Dequeued) and entry[1].cause != Cause.ACCEPTED:
                 queue, cause = queues.get(entry[1].queue, ""), entry[1].cause
                 if cause > max(Cause):
                     continue  # A later version wrote it, and alone knows what it means.
                 for sequence in entry[1].sequences:
-                    # Of messages before the start of the log only the kind of cause can be judged.
-                    place = (queue, keys.get((entry[1].queue, sequence), ""))
+                    # Of messages that the log does not have only the kind of cause can be judged.
+                    place = (queue, keys[entry[1].queue].get(sequence, ""))
                     # Of a queue that is gone, or has another uid, the name is not known.
                     is_gone = not queue and (facts.levels or bool(facts.deletions))
                     if cause == Cause.PURGED and (
