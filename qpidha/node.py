@@ -457,8 +457,9 @@ class Node:
             self.wal.end_in_order(log.last)
             if local is not None:
                 local.wal.end_in_order(local.log.last)
-        # What a turn has to say is logged with what there is to be seen of it.
-        looks = looks or bool(self.effects) or self._is_in_checkpoint
+        # What a turn has to say is logged with what there is to be seen of it; where messages are
+        # traced, what backups confirmed is logged before clients can hear of it.
+        looks = looks or bool(self.effects) or self._is_in_checkpoint or self.event_log.is_tracing
         if looks:
             self._look_around()
         self._collect_all()

@@ -145,6 +145,13 @@ class EventLog(EventSink):
         """Queue -> messages and bytes that were logged last."""
         self._place = 0
 
+    @property
+    def is_tracing(self) -> bool:
+        """Whether single messages are logged, each with the turn in which something became of it:
+        whoever judges compares that with the clocks of clients.
+        """
+        return self.tracer is not None
+
     def role(self, state: str, why: str = "") -> None:
         """The broker is in another state from now on."""
         if self.is_on and self._primary is not None and state == "joining":
@@ -328,7 +335,7 @@ class EventLog(EventSink):
             self._look_at_backups(primary)
         # What is committed and not told yet, because the state file is being written, may never be.
         committed = self._pending.committed
-        if self.tracer is None:
+        if not self.is_tracing:
             if now < self._next_pace:
                 return
             if committed > self._committed:

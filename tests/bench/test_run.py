@@ -109,7 +109,7 @@ def test_two_commits_are_compared_and_the_working_copy_goes(tmp_path: Path) -> N
 @needs_headers
 def test_every_case_of_growth_is_measured_at_two_sizes_and_more(tmp_path: Path) -> None:
     for name, case in growth.CASES.items():
-        found = list(growth.measure(name, tmp_path, 1, divisor=10_000, rounds=1, seconds=0.1))
+        found = list(growth.measure(name, tmp_path, 1, divisor=10_000, rounds=1, seconds=0.3))
         assert [one.size for one in found] == growth.sizes_of(case, 10_000)
         assert all(one.cpu > 0 for one in found)
         assert found[0].ratio == 1 and case.title in growth.table(found)

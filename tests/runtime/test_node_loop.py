@@ -200,6 +200,16 @@ def test_a_node_looks_around_once_in_a_while_where_nothing_but_traffic_comes(mon
     assert looked[3:] == [HOUR + 2 + LOOK, HOUR + 3 + LOOK]
 
 
+def test_a_node_looks_around_in_each_turn_where_messages_are_traced(monkeypatch):
+    node = a_node(auth=False, journal_events="full", journal_events_dir="/nowhere")
+    looked = []
+    monkeypatch.setattr(node, "_look_around", lambda: looked.append(node.now))
+    node.start(HOUR)
+    node.step([LogWritten(1)], HOUR + 1)
+    node.step([LogWritten(1)], HOUR + 2)
+    assert looked == [HOUR, HOUR + 1, HOUR + 2]
+
+
 def test_what_is_due_sooner_than_the_next_look_is_not_late(monkeypatch):
     node = a_node(auth=False)
     node.start(HOUR)
