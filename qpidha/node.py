@@ -457,11 +457,12 @@ class Node:
             self.wal.end_in_order(log.last)
             if local is not None:
                 local.wal.end_in_order(local.log.last)
-        # What a turn has to say is logged with what there is to be seen of it; where messages are
-        # traced, what backups confirmed is logged before clients can hear of it.
-        looks = looks or bool(self.effects) or self._is_in_checkpoint or self.event_log.is_tracing
+        # What a turn has to say is logged with what there is to be seen of it.
+        looks = looks or bool(self.effects) or self._is_in_checkpoint
         if looks:
             self._look_around()
+        if looks or self.event_log.is_tracing:
+            self.event_log.turn(self.now, cluster, self.effects)
         self._collect_all()
         self.next_deadline = self._deadline(looked=looks)
         return self._take_effects()
@@ -472,7 +473,7 @@ class Node:
 
     def _look_around(self) -> None:
         """Do what need not be done in each turn: heed space on disks and in memory, go on with a
-        checkpoint, tell of it and log what happened.
+        checkpoint, and tell of it.
         """
         if self.cluster is not None:
             self.cluster.look(self.now)
@@ -488,7 +489,6 @@ class Node:
         )
         self.effects += self.memory.turn(self.now)
         self._tell_news()
-        self.event_log.turn(self.now, self.cluster, self.effects)
 
     def _go_on_walking(self) -> None:
         """Go on with walks through queues, unless they rest."""
