@@ -452,15 +452,15 @@ class Node:
         self._note_arrivals()
         if broker.log_writer is not None:
             self.measures.commits.turn(log.last, self.pending.committed, self.now)
+        # What a turn has to say is logged with what there is to be seen of it.
+        looks = looks or bool(self.effects) or self._is_in_checkpoint
+        if looks:
+            self._look_around()
         if self._ends_log and self.wal is not None:
             self._ends_log = False
             self.wal.end_in_order(log.last)
             if local is not None:
                 local.wal.end_in_order(local.log.last)
-        # What a turn has to say is logged with what there is to be seen of it.
-        looks = looks or bool(self.effects) or self._is_in_checkpoint
-        if looks:
-            self._look_around()
         if looks or self.event_log.is_tracing:
             self.event_log.turn(self.now, cluster, self.effects)
         self._collect_all()
