@@ -2173,7 +2173,7 @@ class Broker(State):
         size = len(payload)
         # The others take it, have room, stop no sender, and have no time to live of their own.
         asked = {
-            queue: None
+            queue
             for queue in queues
             if queue.log_writer is None
             or len(queue.messages) >= queue.fast_path_limit
@@ -2248,7 +2248,9 @@ class Broker(State):
 
 
 def _insert(log_writer: LogWriter, queues: list[Queue], payload: bytes, expires: int) -> int:
-    """Do so where it expires at the same time on all of them."""
+    """Record one message that comes to several queues and expires at the same time on all of them,
+    and put it there; return the sequence to wait for.
+    """
     if is_durable(payload):
         for queue in queues:
             if queue.durable:

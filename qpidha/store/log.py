@@ -85,8 +85,10 @@ OF_OBJECTS = (
     Unbound,
 )
 """Records of queues, exchanges and bindings, which may be durable or not: whether they must be
-synced, who appends them says. All others must.
+synced, who appends them says.
 """
+NOT_ALWAYS_SYNCED = OF_MESSAGES + OF_OBJECTS
+"""All others must be."""
 
 
 Pending = (
@@ -287,7 +289,7 @@ class Log:
         # know of an epoch or an in-sync set before they could be asked to promise against it (S1).
         if isinstance(record, HA_RECORDS):
             self._control = True
-        if not isinstance(record, OF_MESSAGES + OF_OBJECTS):
+        if not isinstance(record, NOT_ALWAYS_SYNCED):
             self.must_sync = True
         return self.last + len(self._pending)
 

@@ -73,7 +73,6 @@ _no_words = ffi.cast(
     ffi.typeof(lib.pn_transport_set_tracer).args[1], ffi.addressof(lib, "pn_transport_closed")
 )
 
-
 # Names of this module's own are found faster than attributes of another, and these are used for
 # each message.
 _peek, _pop, _event_type, _event_delivery = (
