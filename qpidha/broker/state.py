@@ -320,6 +320,18 @@ class State:
             self.runnable |= {queue: None for queue in self.queues.values() if queue.consumers}
         self.delivery_paused = paused
 
+    def insert_shared(self, shared: list[tuple[int, Enqueued]]) -> None:
+        """Put messages in a row, all on the same queues, on each of these: it gets them at once,
+        which costs less than one by one.
+        """
+        sequences = [sequence for sequence, _ in shared]
+        payloads = [record.payload for _, record in shared]
+        expiries = [record.expires for _, record in shared]
+        for uid in shared[0][1].queues:
+            queue = self.logged_queue(uid)
+            if queue is not None:
+                queue.insert_run(sequences, payloads, expiries if any(expiries) else [])
+
     def apply(self, sequence: int, record: Record) -> None:
         """Apply one record; a record about objects that are not here changes nothing."""
         handler = HANDLERS.get(type(record))
@@ -684,10 +696,7 @@ class State:
 
 
 def _enqueued(state: State, sequence: int, record: Enqueued) -> None:
-    for uid in record.queues:
-        queue = state.logged_queue(uid)
-        if queue is not None:
-            queue.insert_run([sequence], [record.payload], [record.expires])
+    state.insert_shared([(sequence, record)])
 
 
 def _dequeued(state: State, sequence: int, record: Dequeued) -> None:

@@ -47,7 +47,7 @@ def fold(broker: Broker, data: bytes | Parts, *, is_snapshot: bool = False) -> N
     try:
         for entry in decode(data):
             if shared and not _is_shared_alike(entry, shared[0][1]):
-                _insert_shared(broker, shared)
+                broker.insert_shared(shared)
                 shared = []
             if isinstance(entry, EnqueueRun):
                 queue = broker.logged_queue(entry.queue)
@@ -61,7 +61,7 @@ def fold(broker: Broker, data: bytes | Parts, *, is_snapshot: bool = False) -> N
             else:
                 broker.apply(sequence, record)
         if shared:
-            _insert_shared(broker, shared)
+            broker.insert_shared(shared)
     except (LookupError, ValueError, TypeError, AttributeError, RefusedRequest) as error:
         raise ProtocolViolation(
             f"a record cannot be applied: {error.__class__.__name__}: {error}"
@@ -74,19 +74,6 @@ def _is_shared_alike(entry: Entry, first: Enqueued) -> bool:
         return False
     record = entry[1]
     return isinstance(record, Enqueued) and record.queues == first.queues
-
-
-def _insert_shared(broker: Broker, shared: list[tuple[int, Enqueued]]) -> None:
-    """Put messages in a row on the queues that all of them are on: each queue gets them at once,
-    which costs less than one by one.
-    """
-    sequences = [sequence for sequence, _ in shared]
-    payloads = [record.payload for _, record in shared]
-    expiries = [record.expires for _, record in shared]
-    for uid in shared[0][1].queues:
-        queue = broker.logged_queue(uid)
-        if queue is not None:
-            queue.insert_run(sequences, payloads, expiries if any(expiries) else [])
 
 
 def ha_records(data: bytes | Parts) -> list[tuple[int, Record]]:

@@ -851,12 +851,12 @@ def write_short() -> Iterator[None]:
 
 def apply_one_of_row() -> AbstractContextManager[None]:
     """Apply, of messages in a row on the same queues, the first one alone."""
-    insert = recovery._insert_shared
+    insert = State.insert_shared
 
     def short(broker: Any, shared: Any) -> None:
         insert(broker, shared[:1])
 
-    return replaced((recovery, "_insert_shared", short))
+    return replaced((State, "insert_shared", short))
 
 
 BUGS: dict[str, Callable[[], AbstractContextManager[None]]] = {
